@@ -194,13 +194,31 @@ def test_a_scan_does_the_products_that_give_the_recurrence(
     assert attention_flops(model, 1, 10) > attention_flops(model, 1, 5)  # one short chunk
 
 
+def kept(kind: str) -> float:
+    """Bytes that a token keeps in a layer of mixing alone, beside the inputs of norm and linear."""
+    model = of(kind, "none", dropout=0.0)
+    return layer_bytes(small(model, ALONE)) / (2 * S) - 2 * 2 * model.hidden
+
+
 def test_what_a_scan_keeps_is_what_its_kernels_save() -> None:
-    """Mamba-2 keeps the linear's output and the scan's; the norm, linear and MLP keep the rest."""
-    model, tokens = of("mamba2", "none", dropout=0.0), 2 * S
-    h, values, channels, steps = 64, 8 * 12, 8 * 12 + 2 * 4 * 16, 8
-    kept = layer_bytes(small(model, ALONE))
-    inputs = 2 * h  # of the norm, and of the linear after it
-    assert kept == 2 * tokens * (inputs + (values + channels + steps) + values + values)
+    """Mamba-2 keeps the linear's output and the scan's; the norm and the projection the rest."""
+    values, channels, steps = 8 * 12, 8 * 12 + 2 * 4 * 16, 8
+    assert kept("mamba2") == 2 * ((values + channels + steps) + values + values)
+
+
+def test_what_a_gated_delta_net_keeps_is_what_its_functions_save() -> None:
+    """Per token of 8 heads of 12 values, 4 of 16 keys, and chunks of 16.
+
+    As in Qwen3-Next's modelling code: causal_conv1d_fn saves its input; flash-linear-attention's
+    ChunkGatedDeltaRuleFunction q, k, v, a row of each head's inverse A, and g and beta in fp32;
+    its gated norm the core's output and the gate z; the last linear its input.
+    """
+    q = k = 4 * 16
+    v = z = core = projected = 8 * 12
+    g = beta = 8
+    assert kept("gated_delta") == 2 * (
+        (q + k + v) + (q + k + v + 8 * 16) + (core + z) + projected
+    ) + 4 * (g + beta)
 
 
 @pytest.mark.parametrize("kind", ["mamba2", "gated_delta"])
