@@ -40,21 +40,25 @@ class Products(NamedTuple):
 
 
 class Recurrent(Part):
-    """A layer with a chunked scan, whose heads and groups tensor parallelism splits."""
+    """A layer with a chunked scan, which tensor parallelism splits."""
 
     shares: ClassVar[tuple[str, ...]] = ()
     needs: ClassVar[str] = "recurrence"
+    split: ClassVar[tuple[str, ...]] = ("heads", "groups")
+    """The sizes that tensor parallelism divides."""
 
     def of(self, degree: int = 1) -> Recurrence:
         """Return the sizes on one of so many ranks."""
-        sizes = self.model.recurrence
-        assert sizes
-        for what, size in (("heads", sizes.heads), ("groups", sizes.groups)):
-            if size % degree:
+        assert self.model.recurrence
+        sizes = self.model.recurrence._asdict()
+        for what in self.split:
+            if sizes[what] % degree:
                 raise InputError(
-                    f"model.recurrence.{what} = {size} cannot be split evenly by tp = {degree}"
+                    f"model.recurrence.{what} = {sizes[what]} cannot be split evenly by "
+                    f"tp = {degree}"
                 )
-        return sizes._replace(heads=sizes.heads // degree, groups=sizes.groups // degree)
+            sizes[what] //= degree
+        return Recurrence(**sizes)
 
     def columns(self, r: Recurrence) -> int:
         """Return the columns of the linear into the layer."""
@@ -81,18 +85,20 @@ class Recurrent(Part):
         raise NotImplementedError
 
     def inner(self, share: Share) -> tuple[Operator, ...]:
-        """Return linear, convolution, scan, gated norm and projection."""
-        r, width = self.of(self.model.heads // share.heads), share.element
-        values = r.heads * r.head_dim
-        x = float(share.rows * self.channels(r) * width)
-        out = float(share.rows * values * width)
+        """Return linear, convolution, what mixes tokens, and projection."""
+        r = self.of(self.model.heads // share.heads)
+        x = float(share.rows * self.channels(r) * share.element)
         return (
             linear(share, "mixer", share.hidden, self.columns(r), "column"),
-            _passes(share, "conv1d", "conv1d", (2, 5), x, saved=x),
-            self._scan(share, r),
-            _passes(share, "gated_norm", "", (3, 5), out, saved=out),
-            linear(share, "projection", values, share.hidden, "row"),
+            passes(share, "conv1d", "conv1d", (2, 5), x, saved=x),
+            *self.mixed(share, r),
+            linear(share, "projection", r.heads * r.head_dim, share.hidden, "row"),
         )
+
+    def mixed(self, share: Share, r: Recurrence) -> tuple[Operator, ...]:
+        """Return what comes between convolution and projection: the scan and a gated norm."""
+        out = float(share.rows * r.heads * r.head_dim * share.element)
+        return self._scan(share, r), passes(share, "gated_norm", "", (3, 5), out, saved=out)
 
     def parameters(self, tp: int, ep: int, etp: int) -> Parameters:
         """Return the parameters of one rank."""
@@ -144,7 +150,7 @@ def _launch(share: Share, of: Products, count: int) -> Launch:
     )
 
 
-def _passes(
+def passes(
     share: Share, name: str, by: str, passes: tuple[int, int], x: float, saved: float
 ) -> Operator:
     """Return an elementwise operator with so many passes over ``x`` bytes each way."""
