@@ -221,7 +221,31 @@ def test_what_a_gated_delta_net_keeps_is_what_its_functions_save() -> None:
     ) + 4 * (g + beta)
 
 
-@pytest.mark.parametrize("kind", ["mamba2", "gated_delta"])
+def test_a_selective_scan_keeps_what_its_functions_save_and_multiplies_what_its_linears_do() -> (
+    None
+):
+    """Per token of 96 channels with 16 states, steps of rank 64 / 16, and 4 groups of B and C.
+
+    As in Jamba's modelling code: causal_conv1d_fn saves its input; so do x_proj, the norms, dt_proj
+    and the last linear; mamba_ssm's SelectiveScanFn u (x_proj's input), delta, B, C, z, out, and
+    every 16 tokens a pair of fp32 numbers per state.
+    """
+    d, n, h, rank = 8 * 12, 16, 64, 4
+    before = u = delta = z = out = gated = d
+    b = c = 4 * n
+    norms = rank + b + c
+    saved = before + u + norms + rank + (delta + b + c + z + out) + gated
+    assert kept("mamba") == 2 * saved + 4 * 2 * d * n / 16
+    model = of("mamba", "none")
+    linears = h * 2 * d + d * (rank + b + c) + rank * d + d * h
+    assert layer_flops(model, 2, S) == done(model) == 2 * 2 * S * linears
+    ops = layer(model, share(small(model, ALONE)), 0)
+    (scan,) = [launch.work for op in ops if op.name == "scan" for launch in op.forward]
+    moved = 2 * (u + delta + z + b + c + out + gated) + 4 * 2 * d * n / 16
+    assert scan.bytes == 2 * S * moved
+
+
+@pytest.mark.parametrize("kind", ["mamba", "mamba2", "gated_delta"])
 def test_a_kernel_without_constants_of_its_own_is_priced_as_its_class(kind: str) -> None:
     gpu = load("dgx_h100", 8).gpu
     model = of(kind)
@@ -230,6 +254,8 @@ def test_a_kernel_without_constants_of_its_own_is_priced_as_its_class(kind: str)
     new = Compute("norm", 0.0, 1.0, by="mine")
     assert borrowed(gpu, [new, new._replace(by="flash2", kind="attention")]) == {"mine": "norm"}
     own = {"conv1d": "elementwise", "scan": "elementwise", "chunk_products": "grouped_gemm"}
+    if kind == "mamba":
+        own = {"conv1d": "elementwise", "selective_scan": "elementwise"}
     assert borrowed(gpu, works) == own
     for work in works:
         if work.by in own:

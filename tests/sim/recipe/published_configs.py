@@ -172,6 +172,15 @@ CONFIGS: dict[str, Config] = {
         mamba_num_heads=256,
         ssm_state_size=256,
     ),
+    "jamba-1.5-mini": {"model_type": "jamba"},
+    "jamba-1.5-large": {
+        "model_type": "jamba",
+        "hidden_size": 8192,
+        "intermediate_size": 24576,
+        "num_attention_heads": 64,
+        "num_hidden_layers": 72,
+        "mamba_dt_rank": 512,
+    },
     "mixtral-8x7b": {"model_type": "mixtral"},
     "deepseek-v3": {"model_type": "deepseek_v3"},
 }

@@ -150,6 +150,8 @@ PUBLISHED = {  # as transformers' modelling code builds the language model; see 
     "qwen3-next-80b-a3b": 79_674_391_296,
     "nemotron-h-8b": 8_100_852_736,
     "nemotron-h-56b": 56_324_350_464,
+    "jamba-1.5-mini": 51_570_323_328,
+    "jamba-1.5-large": 398_555_145_696,
 }
 
 
@@ -166,6 +168,14 @@ def test_a_preset_has_the_printed_active_billions_beside_its_embedding(name, bil
     model = read({"preset": name})
     active = active_parameters(model) - model.vocab * model.hidden
     assert active / 1e9 == pytest.approx(billions, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),  # arXiv:2408.12570, Table 1
+    [("jamba-1.5-mini", 12), ("jamba-1.5-large", 94)],
+)
+def test_a_preset_has_the_printed_active_billions(name, billions):
+    assert active_parameters(read({"preset": name})) / 1e9 == pytest.approx(billions, abs=0.2)
 
 
 @pytest.mark.parametrize(
