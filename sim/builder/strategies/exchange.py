@@ -40,37 +40,13 @@ def exchange(
     peers: Sequence[int],
     outputs: Outputs,
 ) -> Exchange:
-    """Return the p2p ops of pipeline rank ``rank``; ``peers`` are the ranks along the pipeline."""
+    """Return the p2p ops of pipeline rank ``rank``; ``peers`` are the ranks along the pipeline.
+
+    On streams there is one op per end of a parcel: sends after their block, receives before their
+    first use. A parcel is a message, or the two that a fused pair sends to one rank.
+    """
     if policy.name == "batched":
         return _batched(policy, steps, sent, rank, outputs)
-    return _streams(policy, steps, sent, torch, rank, peers, outputs)
-
-
-def nothing(steps: int) -> Exchange:
-    """Return no p2p ops, for a rank with this many steps."""
-    none = np.empty(0, np.int64)
-    return Exchange(none, [], [], none, none, none, [], [], np.full(steps, -1))
-
-
-def exchange_phase(name: str) -> str:
-    """Return the phase of a p2p op of this name; "" if it moves activations and gradients."""
-    what = {word.partition("_")[2] for word in name.split()}
-    return {"activation": "F", "gradient": "I"}.get(what.pop(), "") if len(what) == 1 else ""
-
-
-def _streams(
-    policy: Policy,
-    steps: Steps,
-    sent: Messages,
-    torch: Longs,
-    rank: int,
-    peers: Sequence[int],
-    outputs: Outputs,
-) -> Exchange:
-    """Return one op per end of a parcel: sends after their block, receives before their first use.
-
-    A parcel is a message, or the two that a fused pair sends to one rank.
-    """
     out = _parcels(sent, steps.rank[sent.source] == rank)
     into = _parcels(sent, steps.rank[sent.target] == rank)
     carried = [*out, *into]
@@ -112,6 +88,18 @@ def _streams(
         [carried[k] for k in rows],
         gate,
     )
+
+
+def nothing(steps: int) -> Exchange:
+    """Return no p2p ops, for a rank with this many steps."""
+    none = np.empty(0, np.int64)
+    return Exchange(none, [], [], none, none, none, [], [], np.full(steps, -1))
+
+
+def exchange_phase(name: str) -> str:
+    """Return the phase of a p2p op of this name; "" if it moves activations and gradients."""
+    what = {word.partition("_")[2] for word in name.split()}
+    return {"activation": "F", "gradient": "I"}.get(what.pop(), "") if len(what) == 1 else ""
 
 
 def _parcels(sent: Messages, those: Bools) -> list[tuple[int, ...]]:
