@@ -174,6 +174,18 @@ def takes_times(name: str) -> bool:
     return "p2p" in options(name)
 
 
+def orders(name: str) -> Callable[..., list[Plan]] | None:
+    """Return the function that lists the orders among which a searched schedule chooses, if any.
+
+    Its arguments are ranks, microbatches, the times (F, I, W, p2p), the objective and the policy;
+    see :mod:`schedules.search.choice`. The best order comes first.
+
+    >>> orders("gpipe") is None, len(orders("zb_1p")(2, 3, (5, 4, 3, 0), "span", "pair"))
+    (True, 2)
+    """
+    return None if is_path(name) else getattr(_module(name), "orders", None)
+
+
 def asynchronous(name: str) -> bool:
     """Return whether the pipeline is never flushed: each rank updates its weights when it can.
 
@@ -211,10 +223,10 @@ def staleness(name: str, ranks: int, batch: int | None = None) -> list[int]:
     return own(ranks, batch) if own else [0] * ranks
 
 
-def check(name: str, ranks: int, microbatches: int, **given: float | None) -> None:
+def check(name: str, ranks: int, microbatches: int, **given: float | str | None) -> None:
     """Raise InputError for a shape that the schedule cannot run."""
     for what, value in {"ranks": ranks, "microbatches": microbatches, **given}.items():
-        if not isinstance(value, bool | None) and value < 1:
+        if not isinstance(value, bool | str | None) and value < 1:
             raise InputError(f"{what} = {value} must be at least 1")
         if what in given and value is not None and what not in options(name):
             raise InputError(f"the schedule {name} has no {what}; leave it out")

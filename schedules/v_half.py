@@ -4,13 +4,11 @@ The order is found for given times. Rank r runs stage r on the way down and stag
 on the way up.
 """
 
-from functools import partial
-
 from schedules import Plan
-from schedules.search.timing import shortest
-from schedules.search.v_pattern import run_pattern
+from schedules.search.choice import Objective
+from schedules.search.orders import Asked, of_pattern
 from schedules.search.v_pattern import v_half as pattern
-from schedules.times import Seconds
+from schedules.times import Given, Seconds
 
 POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched may
 P2P = "pair"
@@ -26,17 +24,28 @@ def v_half(
     F: Seconds = 1.0,
     I: Seconds = 1.0,
     W: Seconds = 1.0,
-    p2p: float = 0.0,
+    p2p: Seconds = 0.0,
+    objective: Objective = "span",
+    policy: str = "direction",
 ) -> Plan:
-    """Make a plan for times in seconds, one for all stages or one for each.
+    """Make a plan for times in seconds, one for all stages (boundaries for p2p) or one for each.
 
+    It is the shortest by ``objective``, the longest ``span`` of a rank or the ``makespan``, of
+    those found for messages that are sent by ``policy``.
     :func:`peak_activations` says how much memory it takes.
 
     >>> " ".join(map(str, v_half(ranks=2, microbatches=2)[0]))
     '0F0 0F1 3F0 3I0 3F1 3I1 0I0 3W0 0I1 3W1 0W0 0W1'
     """
-    search = partial(run_pattern, pattern(ranks), microbatches, _limit(ranks))
-    return shortest(search, (F, I, W, p2p))
+    return orders(ranks, microbatches, (F, I, W, p2p), objective, policy)[0]
+
+
+def orders(
+    ranks: int, microbatches: int, times: Given, objective: Objective, policy: str
+) -> list[Plan]:
+    """Return the orders among which the schedule chooses, the shortest first."""
+    asked = Asked(ranks, microbatches, _limit(ranks), times, objective, policy)
+    return of_pattern(asked, pattern(ranks))
 
 
 def bubble(

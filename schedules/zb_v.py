@@ -5,14 +5,12 @@ equal times of F, I and W there is an order made by hand, which torch runs; for 
 finds one.
 """
 
-from functools import partial
-
 from schedules import Plan
 from schedules.input_error import InputError
 from schedules.patterns.torch_zb_v import torch_zb_v
-from schedules.search.timing import longest_span, shortest
-from schedules.search.v_pattern import run_pattern, v_half, v_min
-from schedules.search.zb_v import zero_bubble_v
+from schedules.search.choice import Objective
+from schedules.search.orders import Asked, in_a_v, of_pattern
+from schedules.search.v_pattern import v_half, v_min
 from schedules.times import Given, Seconds
 from schedules.v_half import peak_activations as half
 from schedules.v_min import peak_activations as least
@@ -31,13 +29,16 @@ def zb_v(
     F: Seconds | None = None,
     I: Seconds | None = None,
     W: Seconds | None = None,
-    p2p: float = 0.0,
+    p2p: Seconds = 0.0,
     memory: float | None = None,
+    objective: Objective = "span",
+    policy: str = "direction",
 ) -> Plan:
-    """Make a plan for times in seconds, one for all stages or one for each.
+    """Make a plan for times in seconds, one for all stages (boundaries for p2p) or one for each.
 
     Without times, the order is that of torch's ``ScheduleZBVZeroBubble``. With times it is the one
-    found for them, unless torch's takes no longer. A rank holds at most ``memory`` stage
+    found for them, unless torch's is no longer by ``objective``, the longest ``span`` of a rank or
+    the ``makespan``, with messages sent by ``policy``. A rank holds at most ``memory`` stage
     activations: two per rank unless given, as torch's order needs, where I frees half of an
     activation. In less memory, the pattern is that of V-Half or V-Min.
 
@@ -46,25 +47,28 @@ def zb_v(
 
     Raises InputError when not even V-Min's pattern fits into that memory.
     """
-    limit = 2 * ranks if memory is None else memory
-    f, i, w = (1.0 if time is None else time for time in (F, I, W))
-    if limit < 2 * ranks:
-        return shortest(partial(_in_less, ranks, microbatches, limit), (f, i, w, p2p))
-    if (F, I, W) == (None, None, None):
+    if (F, I, W) == (None, None, None) and (memory is None or memory >= 2 * ranks):
         return torch_zb_v(ranks, microbatches)
-    return shortest(partial(_found, ranks, microbatches, limit), (f, i, w, p2p))
+    f, i, w = (1.0 if time is None else time for time in (F, I, W))
+    return orders(ranks, microbatches, (f, i, w, p2p), objective, policy, memory)[0]
 
 
-def _found(ranks: int, microbatches: int, limit: float, times: Given) -> Plan:
-    found = zero_bubble_v(ranks, microbatches, limit, times)
-    plans = filter(None, (torch_zb_v(ranks, microbatches), found))
-    return min(plans, key=lambda plan: longest_span(plan, *times))
-
-
-def _in_less(ranks: int, microbatches: int, limit: float, times: Given) -> Plan:
+def orders(
+    ranks: int,
+    microbatches: int,
+    times: Given,
+    objective: Objective,
+    policy: str,
+    memory: float | None = None,
+) -> list[Plan]:
+    """Return the orders among which the schedule chooses, the shortest first."""
+    limit = 2 * ranks if memory is None else memory
+    asked = Asked(ranks, microbatches, limit, times, objective, policy)
+    if limit >= 2 * ranks:
+        return in_a_v(asked)
     for pattern, needs in ((v_half, half), (v_min, least)):
         if needs(ranks, ranks)[0] <= limit:
-            return run_pattern(pattern(ranks), microbatches, limit, times)
+            return of_pattern(asked, pattern(ranks))
     raise InputError(
         f"memory = {limit} stage activations is too little for {ranks} ranks; "
         f"V-Min, the least, takes {least(ranks, ranks)[0]:.0f}"

@@ -12,7 +12,7 @@ from math import gcd
 
 from schedules import Plan, Step
 from schedules.input_error import InputError
-from schedules.search.timing import longest_span
+from schedules.search.choice import Objective, length
 from schedules.search.zero_bubble import zero_bubble
 from schedules.times import Given, Times, exact
 
@@ -22,10 +22,17 @@ SECONDS = 120.0
 Row = tuple[dict[object, float], float]  # sum of coefficient · variable ≤ bound
 
 
-def best_order(ranks: int, microbatches: int, limit: float, times: Given) -> Plan:
-    """Return the order whose longest span is shortest, at most ``limit`` activations on a rank.
+def best_order(
+    ranks: int,
+    microbatches: int,
+    limit: float,
+    times: Given,
+    objective: Objective = "span",
+) -> Plan:
+    """Return the order that is shortest by ``objective``, at most ``limit`` activations on a rank.
 
-    A rank's span is from the start of its first step to the end of its last.
+    That is the longest span of a rank, from the start of its first step to the end of its last, or
+    the makespan, with a stream of messages for each direction of each pair of ranks.
 
     Raises InputError for more ranks or microbatches than can be solved, for times of zero, and when
     the solver has not proved its answer in two minutes.
@@ -35,39 +42,44 @@ def best_order(ranks: int, microbatches: int, limit: float, times: Given) -> Pla
             f"the exact order is found for up to {RANKS} ranks and {MICROBATCHES} microbatches, "
             f"not {ranks} and {microbatches}; leave exact out"
         )
-    start = zero_bubble(ranks, microbatches, limit, times)
+    start = zero_bubble(ranks, microbatches, limit, times, objective)
     small = _smallest(exact(times, ranks))
     if not min(*small.forward, *small.inputs, *small.weights) > 0:
         raise InputError("the exact order needs F, I and W above zero; leave exact out")
-    most = longest_span(start, *small)
-    least = _least(microbatches, limit, small)
+    most = length(start, small, objective)
+    least = _least(microbatches, limit, small, objective)
     if most <= least:
         return start
-    found = _Program(ranks, microbatches, limit, small, most).solve(least)
-    return found if longest_span(found, *small) < most else start
+    found = _Program(ranks, microbatches, limit, small, most, objective).solve(least)
+    return found if length(found, small, objective) < most else start
 
 
 def _smallest(times: Times) -> Times:
     """Return the same times in the largest unit in which they are whole numbers."""
-    *each, hop = times
-    unit = gcd(*each[0], *each[1], *each[2], hop) or 1
-    f, i, w = ([time // unit for time in kind] for kind in each)
-    return Times(f, i, w, hop // unit)
+    unit = gcd(*(time for kind in times for time in kind)) or 1
+    return Times(*([time // unit for time in kind] for kind in times))
 
 
-def _least(microbatches: int, limit: float, times: Times) -> int:
-    """Return a lower bound of the longest span.
+def _begins(times: Times) -> list[int]:
+    """Return when each rank can start its first forward."""
+    passed = map(sum, zip(times.forward, times.hops, strict=False))
+    return list(accumulate(passed, initial=0))
+
+
+def _least(microbatches: int, limit: float, times: Times, objective: Objective) -> int:
+    """Return a lower bound of the longest span or the makespan.
 
     It is a rank's work and its wait for the first gradient, less the forwards that fit into the
-    wait.
+    wait; in the makespan, after its lead-in.
     """
-    spans = []
+    begins = _begins(times) if objective == "makespan" else [0] * len(times.forward)
+    ends = []
     for rank, (f, i, w) in enumerate(zip(*times[:3], strict=True)):
         there = sum(times.forward[rank:])
-        back = sum(inputs + 2 * times.hop for inputs in times.inputs[rank + 1 :])
+        back = sum(times.inputs[rank + 1 :]) + 2 * sum(times.hops[rank:])
         wait = there + back - f * int(min(microbatches, limit))
-        spans.append(microbatches * (f + i + w) + max(0, wait))
-    return max(spans)
+        ends.append(begins[rank] + microbatches * (f + i + w) + max(0, wait))
+    return max(ends)
 
 
 class _Program:
@@ -80,12 +92,12 @@ class _Program:
         limit: float,
         times: Times,
         most: float,
+        objective: Objective,
     ) -> None:
         self.ranks, self.microbatches, self.limit = ranks, microbatches, limit
         self.kinds = dict(zip("FIW", times[:3], strict=True))
-        self.hop, self.most = times.hop, most
-        passed = (seconds + times.hop for seconds in times.forward[:-1])
-        self.begin = list(accumulate(passed, initial=0))  # when each rank's first forward starts
+        self.hops, self.most, self.begin = times.hops, most, _begins(times)
+        self.counted = [0] * ranks if objective == "makespan" else self.begin
         self.horizon = most + self.begin[-1]
         self.rows = [row for rank in range(ranks) for row in self._rank(rank)]
 
@@ -100,13 +112,13 @@ class _Program:
             yield self._after(Step(rank, "F", m), Step(rank, "I", m))
             yield self._after(Step(rank, "I", m), Step(rank, "W", m))
             if rank:
-                yield self._after(Step(rank - 1, "F", m), Step(rank, "F", m), self.hop)
-                yield self._after(Step(rank, "I", m), Step(rank - 1, "I", m), self.hop)
+                yield from self._arrives(Step(rank - 1, "F", m), rank, self.hops[rank - 1])
+                yield from self._arrives(Step(rank, "I", m), rank - 1, self.hops[rank - 1])
             yield self._memory(rank, m)
         for pair in self._pairs(rank):
             yield from self._either(*pair)
         last = Step(rank, "W", ms[-1])
-        yield {last: 1, "span": -1}, self.begin[rank] - self._seconds(last)
+        yield {last: 1, "length": -1}, self.counted[rank] - self._seconds(last)
 
     def _pairs(self, rank: int) -> Iterator[tuple[Step, Step]]:
         """Yield the pairs of steps whose order is open.
@@ -121,6 +133,14 @@ class _Program:
 
     def _after(self, first: Step, second: Step, hop: int = 0) -> Row:
         return {first: 1, second: -1}, -self._seconds(first) - hop
+
+    def _arrives(self, sent: Step, to: int, hop: int) -> Iterator[Row]:
+        """Yield rows that say: a step waits for its message, and that for those before it."""
+        behind = range(sent.microbatch) if hop > self._seconds(sent) else ()
+        for m in (*behind, sent.microbatch):
+            passed = hop * (sent.microbatch - m + 1)
+            target = Step(to, sent.kind, sent.microbatch)
+            yield self._after(sent._replace(microbatch=m), target, passed)
 
     def _either(self, a: Step, b: Step) -> Iterator[Row]:
         """Yield rows that say: one of the two comes first, and what follows from that holds too."""
@@ -147,7 +167,7 @@ class _Program:
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import coo_array
 
-        names: dict[object, int] = {"span": 0}
+        names: dict[object, int] = {"length": 0}
         for row, _ in self.rows:
             for name in row:
                 names.setdefault(name, len(names))

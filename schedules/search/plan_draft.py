@@ -89,7 +89,9 @@ class PlanDraft:
         path = [*self.forward, *reversed(self.backward)]
         path[0].inputs = [0] * microbatches
         for line, later in pairwise(path):
-            line.feeds, line.hop = later, times.hop * (line.rank != later.rank)
+            if line.rank != later.rank:
+                line.hop = times.hops[min(line.stage, later.stage)]
+            line.feeds = later
 
     def put(self, line: Line) -> None:
         """Run the line's next step after all that its rank has taken."""
@@ -120,6 +122,10 @@ class PlanDraft:
     def span(self) -> int:
         """Return the longest time of a rank from the start of its first step until now."""
         return max(now - begin for now, begin in zip(self.clock, self.begin, strict=True))
+
+    def length(self, objective: str) -> int:
+        """Return the longest span, or the time until now for the objective ``makespan``."""
+        return max(self.clock) if objective == "makespan" else self.span()
 
     def next_weights(self, rank: int) -> int:
         """Return how long the W takes that has been pending longest."""
@@ -178,7 +184,7 @@ def counts(rank_of: Sequence[int], microbatches: int, times: Times) -> list[list
 
     Counting from extra work lets ranks with less to do wait; it is left out where all have as much.
 
-    >>> counts([0, 1], 2, Times([5, 6], [4, 4], [3, 3], 0))
+    >>> counts([0, 1], 2, Times([5, 6], [4, 4], [3, 3], [0]))
     [[0, 0], [0, 2]]
     """
     work = [0] * (max(rank_of) + 1)

@@ -1,18 +1,32 @@
 """Times a plan in which every rank runs its steps in order, each as soon as it can.
 
-Searches compare their candidates by this. A message takes p2p seconds and keeps no rank busy.
+Searches compare their candidates by this. A message takes p2p seconds on its stream, behind those
+before it there, and keeps no rank busy. Under the policy ``direction`` each direction of a pair of
+ranks has a stream, under ``pair`` both have one together, on which messages go in the order of
+torch's lowering: one item of each rank in turn, as far as their inputs have been sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from schedules import Plan, flat, members, stage_rank
+from schedules import Plan, Step, members, stage_rank
 from schedules.input_error import InputError
-from schedules.times import Given, Seconds, is_even, mean, of_each, of_stage
+from schedules.times import Seconds, of_each, of_hops, of_stage
 
 _Output = tuple[int, bool, int]  # stage, whether a forward made it, microbatch
-_Timed = tuple[int, int, str, tuple[int, int] | None]  # rank, stage, kind, (rank, step) it needs
+
+
+class _Timed(NamedTuple):
+    """A step of a rank, the (rank, step) that it needs, and the rank and boundary it sends to."""
+
+    rank: int
+    stage: int
+    kind: str
+    need: tuple[int, int] | None
+    to: int | None
+    boundary: int
 
 
 def ends(
@@ -20,74 +34,110 @@ def ends(
     F: Seconds,
     I: Seconds,
     W: Seconds,
-    p2p: float = 0,
+    p2p: Seconds = 0,
+    policy: str = "direction",
 ) -> list[list[float]]:
     """Return when each step of each rank ends, in seconds: the longest path to it.
 
-    ``F``, ``I`` and ``W`` are one number for all stages, or one for each.
+    ``F``, ``I`` and ``W`` are one number for all stages, or one for each; ``p2p`` is one for all
+    boundaries between stages, or one for each.
 
     >>> from schedules import Step
     >>> ends([[Step(0, "F", 0), Step(0, "B", 0)], [Step(1, "F", 0), Step(1, "B", 0)]], 5, 4, 3)
     [[5, 24], [10, 17]]
 
     Raises InputError when steps wait for each other in a circle, and when the times are not as many
-    as the stages.
+    as the stages or their boundaries.
     """
-    return ends_of_several(plan, [(F, I, W)], p2p)[0]
+    return ends_of_several(plan, [(F, I, W)], p2p, policy)[0]
 
 
 def ends_of_several(
-    plan: Plan, times: Sequence[tuple[Seconds, Seconds, Seconds]], p2p: float = 0
+    plan: Plan,
+    times: Sequence[tuple[Seconds, Seconds, Seconds]],
+    p2p: Seconds = 0,
+    policy: str = "direction",
 ) -> list[list[list[float]]]:
     """Return what :func:`ends` does for each of several times (F, I, W) of one plan."""
     rank_of = stage_rank(plan)
     stages = max(rank_of, default=-1) + 1
     seconds = [_seconds(stages, *each) for each in times]
-    order = _order(plan, rank_of)
-    return [_ends(order, len(plan), each, p2p) for each in seconds]
+    order, hops = _order(plan, rank_of), of_hops(p2p, stages)
+    return [_ends(order, len(plan), each, hops, policy == "pair") for each in seconds]
 
 
 def _order(plan: Plan, rank_of: Mapping[int, int]) -> list[_Timed]:
-    """Return the steps of all ranks, each behind what it needs."""
-    steps, made, out = flat(plan), dict[_Output, tuple[int, int]](), list[_Timed]()
-    at, ready = [0] * len(plan), list(range(len(plan)))
-    blocked: dict[_Output, int] = {}  # which rank waits for each output
-    while ready:
-        rank = ready.pop()
-        own = steps[rank]
-        while at[rank] < len(own):
-            stage, kind, microbatch = own[at[rank]]
-            forward, need = kind == "F", None
-            source = (stage - 1 if forward else stage + 1, forward, microbatch)
-            if kind != "W" and source[0] in rank_of:
-                need = made.get(source)
-                if need is None:
-                    blocked[source] = rank
-                    break
-            out.append((rank, stage, kind, need))
-            if kind != "W":
-                output = stage, forward, microbatch
-                made[output] = rank, at[rank]
-                if output in blocked:
-                    ready.append(blocked.pop(output))
+    """Return the steps of all ranks, each behind what it needs, in the order of torch's lowering.
+
+    It takes one item of each rank in turn, if what the item needs has been taken.
+    """
+    made, out = dict[_Output, tuple[int, int]](), list[_Timed]()
+    at, done, progress = [0] * len(plan), [0] * len(plan), True
+    left = [rank for rank, items in enumerate(plan) if items]
+    while progress:
+        progress = False
+        for rank in left:
+            item = plan[rank][at[rank]]
+            steps = (item,) if isinstance(item, Step) else members(item)
+            needs = [_need(step, rank_of) for step in steps]
+            if any(need is not None and need not in made for need in needs):
+                continue
+            for step, need in zip(steps, needs, strict=True):
+                stage, kind, m = step
+                to, boundary = _target(step, rank_of)
+                source = None if need is None else made[need]
+                out.append(_Timed(rank, stage, kind, source, to, boundary))
+                if kind != "W":
+                    made[stage, kind == "F", m] = rank, done[rank]
+                done[rank] += 1
             at[rank] += 1
-    if at != [len(own) for own in steps]:
+            progress = True
+        left = [rank for rank in left if at[rank] < len(plan[rank])]
+    if left:
         raise InputError("steps of the plan wait for each other in a circle")
     return out
 
 
+def _need(step: Step, rank_of: Mapping[int, int]) -> _Output | None:
+    """Return the output of another stage that a step needs, if it needs one."""
+    forward = step.kind == "F"
+    before = step.stage - 1 if forward else step.stage + 1
+    return None if step.kind == "W" or before not in rank_of else (before, forward, step.microbatch)
+
+
+def _target(step: Step, rank_of: Mapping[int, int]) -> tuple[int | None, int]:
+    """Return the rank that a step's output goes to, if it is another, and the boundary it passes.
+
+    Boundary s lies between stages s and s + 1.
+    """
+    boundary = step.stage if step.kind == "F" else step.stage - 1
+    after = boundary + (step.kind == "F")
+    sends = step.kind != "W" and rank_of.get(after, rank_of[step.stage]) != rank_of[step.stage]
+    return (rank_of[after], boundary) if sends else (None, boundary)
+
+
 def _ends(
-    order: list[_Timed], ranks: int, seconds: Mapping[str, list[float]], p2p: float
+    order: list[_Timed],
+    ranks: int,
+    seconds: Mapping[str, list[float]],
+    hops: Sequence[float],
+    paired: bool,
 ) -> list[list[float]]:
     """Return when each step of each rank ends, from an order in which needs come first."""
     out: list[list[float]] = [[] for _ in range(ranks)]
-    for rank, stage, kind, need in order:
+    there: list[list[float]] = [[] for _ in range(ranks)]  # when the step's output has arrived
+    free = dict[tuple[int, int], float]()  # when each stream has carried what it has so far
+    for rank, stage, kind, need, to, boundary in order:
         times = out[rank]
-        start = times[-1] if times else 0
+        end = times[-1] if times else 0
         if need is not None:
-            source, step = need
-            start = max(start, out[source][step] + (0 if source == rank else p2p))
-        times.append(start + seconds[kind][stage])
+            end = max(end, there[need[0]][need[1]])
+        end += seconds[kind][stage]
+        times.append(end)
+        if to is not None:
+            stream = (to, rank) if paired and to < rank else (rank, to)
+            free[stream] = end = max(end, free.get(stream, 0)) + hops[boundary]
+        there[rank].append(end)
     return out
 
 
@@ -96,7 +146,8 @@ def longest_span(
     F: Seconds,
     I: Seconds,
     W: Seconds,
-    p2p: float = 0,
+    p2p: Seconds = 0,
+    policy: str = "direction",
 ) -> float:
     """Return the longest time that a rank takes from its first step's start to its last's end.
 
@@ -104,20 +155,26 @@ def longest_span(
     >>> longest_span([[Step(0, kind, 0) for kind in "FIW"]], 5, 4, 3)
     12
     """
-    done = ends(plan, F, I, W, p2p)
+    done = ends(plan, F, I, W, p2p, policy)
     begun = [of_stage(F, members(items[0])[0].stage) for items in plan]
     return max(times[-1] - times[0] + first for times, first in zip(done, begun, strict=True))
 
 
-def shortest(search: Callable[[Given], Plan], given: Given) -> Plan:
-    """Return what a search finds for these times, or for their means if that takes less time.
+def makespan(
+    plan: Plan,
+    F: Seconds,
+    I: Seconds,
+    W: Seconds,
+    p2p: Seconds = 0,
+    policy: str = "direction",
+) -> float:
+    """Return when the last step of all ranks ends, in seconds.
 
-    So an order that knows how stages differ never takes longer than one that does not.
+    >>> from schedules import Step
+    >>> makespan([[Step(0, kind, 0) for kind in "FIW"]], 5, 4, 3)
+    12
     """
-    found = search(given)
-    if is_even(given):
-        return found
-    return min(found, search(mean(given)), key=lambda plan: longest_span(plan, *given))
+    return max(map(max, ends(plan, F, I, W, p2p, policy)))
 
 
 def _seconds(stages: int, F: Seconds, I: Seconds, W: Seconds) -> dict[str, list[float]]:

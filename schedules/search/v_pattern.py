@@ -16,7 +16,6 @@ from operator import attrgetter
 
 from schedules import Plan
 from schedules.search.plan_draft import ALL_AT_WEIGHTS, Line, PlanDraft
-from schedules.search.timing import longest_span
 from schedules.times import Given, exact
 
 PERIOD = 6  # slots: F, I and W of two stages
@@ -45,16 +44,16 @@ def v_half(ranks: int) -> Pattern:
     ]
 
 
-def run_pattern(pattern: Pattern, microbatches: int, limit: float, times: Given) -> Plan:
-    """Return the best order found for (F, I, W, p2p), at most ``limit`` activations, freed at W."""
+def run_pattern(pattern: Pattern, microbatches: int, limit: float, times: Given) -> list[Plan]:
+    """Return the orders found for (F, I, W, p2p), at most ``limit`` activations, freed at W."""
     rank_of = [*range(len(pattern)), *reversed(range(len(pattern)))]
     seconds, plans = exact(times, len(rank_of)), []
     for patience, wait, hop in TRIES:
-        assumed = seconds._replace(hop=seconds.hop * hop)
+        assumed = seconds._replace(hops=[hop * time for time in seconds.hops])
         draft = PlanDraft(rank_of, microbatches, assumed, limit, ALL_AT_WEIGHTS)
         _Runner(draft, pattern, patience, wait).run()
         plans.append(draft.plan)
-    return min(plans, key=lambda plan: longest_span(plan, *seconds))
+    return plans
 
 
 class _Runner:

@@ -10,17 +10,24 @@ from __future__ import annotations
 from itertools import product
 
 from schedules import Plan
+from schedules.search.choice import Objective
 from schedules.search.plan_draft import Line, PlanDraft, StuckError, counts
 from schedules.times import Given, exact
 
 
-def zero_bubble_v(ranks: int, microbatches: int, limit: float, times: Given) -> Plan | None:
-    """Return the best order found for (F, I, W, p2p), at most ``limit`` activations.
+def zero_bubble_v(
+    ranks: int,
+    microbatches: int,
+    limit: float,
+    times: Given,
+    objective: Objective = "span",
+) -> list[Plan]:
+    """Return the orders found for (F, I, W, p2p), the best first, at most ``limit`` activations.
 
-    ``limit`` is at least 2 · ranks. Returns None where unequal times lead the method into orders
+    ``limit`` is at least 2 · ranks. Returns none where unequal times lead the method into orders
     that cannot go on.
     """
-    seconds, best = exact(times, 2 * ranks), None
+    seconds, found = exact(times, 2 * ranks), list[PlanDraft]()
     rank_of = [*range(ranks), *reversed(range(ranks))]
     starts = counts(rank_of, microbatches, seconds)
     for counted, fill in product(starts, product([True, False], repeat=2)):
@@ -31,12 +38,11 @@ def zero_bubble_v(ranks: int, microbatches: int, limit: float, times: Given) -> 
                 _schedule(draft, idle, *fill)
             except StuckError:
                 break
-            if best is None or draft.span() < best.span():
-                best = draft
+            found.append(draft)
             if draft.span() >= last:
                 break
             idle, last = draft.idle, draft.span()  # again: it is now known which waits cost nothing
-    return best.plan if best else None
+    return [draft.plan for draft in sorted(found, key=lambda draft: draft.length(objective))]
 
 
 def _schedule(draft: PlanDraft, idle: list[int], fill_backward: bool, fill_forward: bool) -> None:

@@ -1,8 +1,8 @@
 """The search behind ZB-1p and ZB-2p: an order for given times and memory, one stage per rank.
 
 This is the heuristic of Qi et al. 2023 (arXiv:2401.10241, section 3.1), with the choices that the
-authors' scheduler tries: eight combinations, of which the one whose longest span is shortest is
-taken. A rank's span is from the start of its first step to the end of its last.
+authors' scheduler tries: eight combinations, of which the shortest is taken. The authors take the
+one whose longest span of a rank, from the start of its first step to the end of its last, is least.
 """
 
 from __future__ import annotations
@@ -11,19 +11,37 @@ from itertools import product
 
 from schedules import Plan
 from schedules.input_error import InputError
+from schedules.search.choice import Objective
 from schedules.search.plan_draft import Line, PlanDraft, StuckError, counts
 from schedules.times import Given, exact
 
 
-def zero_bubble(ranks: int, microbatches: int, limit: float, times: Given) -> Plan:
-    """Return the best of eight orders for (F, I, W, p2p).
+def zero_bubble(
+    ranks: int,
+    microbatches: int,
+    limit: float,
+    times: Given,
+    objective: Objective = "span",
+) -> Plan:
+    """Return the best of eight orders for (F, I, W, p2p); see :func:`zero_bubble_orders`."""
+    return zero_bubble_orders(ranks, microbatches, limit, times, objective)[0]
 
-    Where some ranks have more to do than others, it is the best of sixteen. A rank holds at most
-    ``limit`` activations. Raises InputError when that is below one, or no order is found in it.
+
+def zero_bubble_orders(
+    ranks: int,
+    microbatches: int,
+    limit: float,
+    times: Given,
+    objective: Objective = "span",
+) -> list[Plan]:
+    """Return eight orders for (F, I, W, p2p), the best first.
+
+    Where some ranks have more to do than others, they are sixteen. A rank holds at most ``limit``
+    activations. Raises InputError when that is below one, or no order is found in it.
     """
     if not limit >= 1:
         raise InputError(f"memory = {limit} stage activations hold no microbatch; give at least 1")
-    seconds, best = exact(times, ranks), None
+    seconds, found = exact(times, ranks), list[PlanDraft]()
     starts = counts(range(ranks), microbatches, seconds)
     for counted, choices in product(starts, product([True, False], repeat=3)):
         draft = PlanDraft(range(ranks), microbatches, seconds, limit, counted=counted)
@@ -31,11 +49,10 @@ def zero_bubble(ranks: int, microbatches: int, limit: float, times: Given) -> Pl
             _schedule(draft, *choices)
         except StuckError:
             continue
-        if best is None or draft.span() < best.span():
-            best = draft
-    if best is None:
+        found.append(draft)
+    if not found:
         raise InputError(f"no order was found in memory = {limit} stage activations; give more")
-    return best.plan
+    return [draft.plan for draft in sorted(found, key=lambda draft: draft.length(objective))]
 
 
 def _schedule(draft: PlanDraft, early: bool, backward_first: bool, greedy: bool) -> None:
@@ -72,11 +89,11 @@ def _warm_up(draft: PlanDraft, early: bool) -> list[int]:
     before that; otherwise it starts before that. Each stage runs fewer than the one before it,
     unless that one runs all.
     """
-    forward, inputs, _, hop = draft.times
+    forward, inputs, _, hops = draft.times
     more = [0] * len(draft.plan)
     gradient = draft.clock[-1] + inputs[-1]
     for stage in range(len(more) - 2, -1, -1):
-        arrival, time = gradient + hop, draft.clock[stage]
+        arrival, time = gradient + hops[stage], draft.clock[stage]
         while (
             more[stage] + 1 < draft.microbatches
             and 2 * (more[stage] + 2) <= draft.limit
@@ -110,9 +127,9 @@ def _yields(draft: PlanDraft, stage: int) -> bool:
     own, *later = draft.forward[stage : stage + 2]
     if not later or own.taken < later[0].taken + 2:
         return False
-    forward, inputs, weights, hop = draft.times
+    forward, inputs, weights, hops = draft.times
     later_pair = forward[stage + 1] + inputs[stage + 1]
-    wait = draft.clock[stage + 1] + later_pair + hop - draft.clock[stage]
+    wait = draft.clock[stage + 1] + later_pair + hops[stage] - draft.clock[stage]
     if wait <= 0:
         return True
     over = max(draft.held[stage] + own.memory - draft.limit, 0)

@@ -154,11 +154,11 @@ def _speed(load: CommunicationCost, capacity: Floats) -> float:
     return min((float(capacity[link]) / c for link, c in pairs if c > 0), default=np.inf)
 
 
-def ideal(graph: Graph, p2p: float = 0.0) -> Machine:
+def ideal(graph: Graph, p2p: float | Callable[[Communication], float] = 0.0) -> Machine:
     """Return the machine of the theory: fixed work takes its seconds, communication ``p2p``.
 
-    ``p2p`` is in seconds, and nothing is shared. Raises ValueError for work whose seconds only a
-    real machine determines.
+    ``p2p`` is in seconds, or a function that returns them, and nothing is shared. Raises ValueError
+    for work whose seconds only a real machine determines.
     """
 
     def seconds(work: Work) -> tuple[float, float, float]:
@@ -166,5 +166,7 @@ def ideal(graph: Graph, p2p: float = 0.0) -> Machine:
             return (0.0, 0.0, work.seconds)
         raise ValueError(f"the ideal machine runs fixed work and communication, not {work}")
 
-    hop = CommunicationCost(p2p)
-    return table(graph.works, seconds, lambda _: hop, np.empty(0), gpu_sms=1)
+    def message(work: Communication) -> CommunicationCost:
+        return CommunicationCost(p2p(work) if callable(p2p) else p2p)
+
+    return table(graph.works, seconds, message, np.empty(0), gpu_sms=1)

@@ -382,8 +382,29 @@ class Recipe(Section):
         schedule = schedules.load(self.schedule.name)
         if self.schedule.csv:
             return schedule(self.schedule.csv, self.parallelism.p2p)
-        given = times if schedules.takes_times(self.schedule.name) else {}
+        takes = schedules.options(self.schedule.name)
+        known = {**times, "policy": self.parallelism.p2p, "objective": self.objective}
+        given = {key: value for key, value in known.items() if key in takes} if times else {}
         return schedule(self.parallelism.pp, self.planned, **self.options, **given)
+
+    def plans(self, times: Mapping[str, Seconds]) -> list[schedules.Plan]:
+        """Return the orders among which the schedule chooses, the best first, as :meth:`plan` does.
+
+        Of a searched schedule that is the order with the shortest makespan, or with the shortest
+        span of a rank if the next step begins on each rank as soon as this one ends there.
+        """
+        orders = schedules.orders(self.schedule.name) if times else None
+        if orders is None:
+            return [self.plan(times)]
+        given = tuple(times[key] for key in ("F", "I", "W", "p2p"))
+        return orders(
+            self.parallelism.pp, self.planned, given, self.objective, self.parallelism.p2p
+        )
+
+    @property
+    def objective(self) -> Literal["span", "makespan"]:
+        """What sets the pace of the steps, as :mod:`schedules.search.choice` names it."""
+        return "span" if self.training.clip == "post" else "makespan"
 
     @property
     def flushed(self) -> bool:

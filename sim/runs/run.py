@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import schedules
 from schedules.input_error import InputError
-from schedules.times import Seconds
 from sim import units
 from sim.builder.job import Job, without_plan
 from sim.builder.training_step import training_step
@@ -35,9 +34,9 @@ from sim.runs.fold import Lanes, candidates, loads, parting, ways
 from sim.runs.hosted import Issuer, is_late, issuer, pace, with_host
 from sim.runs.kept import Kept, alike
 from sim.runs.latencies import MOST_UNLIKE, exact, good_enough
+from sim.runs.order_choice import searched
 from sim.runs.shared import cluster_of
 from sim.runs.slowest import with_slowest
-from sim.runs.stage_times import stage_seconds
 from sim.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -276,14 +275,16 @@ def job_of(recipe: Recipe, cluster: Cluster | None = None) -> Job:
     """Return the job that a recipe describes.
 
     A searched schedule needs the times of the stages on the recipe's cluster, which is loaded
-    unless given. Raises InputError for an order that cannot run under the recipe's p2p.
+    unless given, and takes the order whose step there is shortest. Raises InputError for an order
+    that cannot run under the recipe's p2p.
     """
     job = without_plan(recipe)
-    times: Mapping[str, Seconds] = {}
     if schedules.takes_times(recipe.schedule.name):
         machine = cluster or clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
-        times = stage_seconds(job, machine)
-    plan = recipe.plan(times)
+        fold = recipe.simulation.fold == "auto"
+        plan = searched(recipe, job, machine, lambda of: prepare(of, machine, fold, issuer(recipe)))
+    else:
+        plan = recipe.plan({})
     if recipe.schedule.name not in NEVER_STOP:
         serial = job.schedule.pair == "serial"
         pair = "serial" if serial else "fused"  # which asks for more than shared

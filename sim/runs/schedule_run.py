@@ -13,7 +13,7 @@ import numpy as np
 import schedules
 from schedules import Plan
 from schedules.input_error import InputError
-from schedules.times import Seconds, of_each, of_stage
+from schedules.times import Seconds, of_each, of_hops, of_stage
 from sim import units
 from sim.builder.program import Kernel, Program
 from sim.builder.slots import inputs
@@ -28,14 +28,14 @@ from sim.builder.template import exchange as exchange_template
 from sim.engine import DeadlockError, simulate
 from sim.graph import Communication, Fixed, Graph, Memory
 from sim.html import Shown, table
-from sim.machine.hardware import ideal
+from sim.machine.hardware import Machine, ideal
 from sim.memory.curve import peaks
 from sim.timeline import Timeline
 
 DIRECTION = Policy("direction")
 Times = Mapping[str, Seconds]
-"""The seconds of F, I and W, one number for all stages or one for each; of a transfer, p2p; and of
-a fused pair, FB, which is F + I + W unless given."""
+"""The seconds of F, I and W, one number for all stages or one for each; of a transfer, p2p, one for
+all or one for each boundary between stages; and of a fused pair, FB: F + I + W unless given."""
 
 
 EQUAL: Times = {"F": 1.0, "I": 1.0, "W": 1.0, "p2p": 0.0}
@@ -115,24 +115,34 @@ def plan_of(
     microbatches: int,
     chunks: int,
     times: Times | None = None,
+    policy: str = "direction",
     **options: Any,
 ) -> Plan:
     """Return the plan of a schedule, which gets its options, and ``chunks`` if it takes them.
 
-    A searched schedule gets ``times``; without them it takes the F, I and W of all stages to be
-    equal. Raises InputError for numbers that the schedule does not take.
+    A searched schedule gets ``times``, without which it takes the F, I and W of all stages to be
+    equal, and the ``policy`` by which messages are sent, if it takes that. Raises InputError for
+    numbers that the schedule does not take.
     """
     given = options | ({"chunks": chunks} if "chunks" in schedules.options(name) else {})
     schedules.check(name, ranks, microbatches, **given)
     if times and schedules.takes_times(name):
         given |= {key: times[key] for key in ("F", "I", "W", "p2p")}
+    if "policy" in schedules.options(name):
+        given["policy"] = policy
     return schedules.load(name)(ranks, microbatches, **given)
 
 
 def run_plan(plan: Plan, times: Times, policy: Policy = DIRECTION, pair: str = "fused") -> Timeline:
     """Run any legal plan; the whole backward of a stage takes I + W seconds."""
     graph = plan_graph(plan, times, policy, pair)
-    return simulate(graph, ideal(graph, _one(times, "p2p", 0.0)))
+    return simulate(graph, _machine(graph, times))
+
+
+def _machine(graph: Graph, times: Times) -> Machine:
+    """Return the machine of the theory, on which each message takes the seconds of its boundary."""
+    seconds = times.get("p2p", 0.0)
+    return ideal(graph, (lambda work: work.bytes) if isinstance(seconds, Sequence) else seconds)
 
 
 def figures(plan: Plan, timeline: Timeline) -> dict[str, Any]:
@@ -174,34 +184,37 @@ def _rate(seconds: float, busy: float) -> float:
 def plan_graph(plan: Plan, times: Times, policy: Policy, pair: str = "fused") -> Graph:
     """Return the graph of a plan: an op per step and per end of a message.
 
-    An activation counts as one byte. The two ops of a fused pair run without a pause between them;
-    that of the forward takes F seconds, or FB if that is less.
+    An activation counts as one byte, and so does a message, but for times of each boundary: it then
+    has as many bytes as it takes seconds. The two ops of a fused pair run without a pause between
+    them; that of the forward takes F seconds, or FB if that is less.
     """
-    steps, tables = columns(plan, pair), Tables()
+    steps, tables, p2p = columns(plan, pair), Tables(), times.get("p2p", 0.0)
     for kind in "FIW":
         of_each(kind, times.get(kind, 0.0), int(steps.stage.max()) + 1)  # raises for another count
     sent = messages(steps)
     torch = torch_order(steps, sent)
+    hops = of_hops(p2p, int(steps.stage.max()) + 1) if isinstance(p2p, Sequence) else None
+    works = [_message(steps, sent, k, hops) for k in range(len(sent.source))]
     stamps: list[Stamp] = []
     base = 0
     for rank in range(len(plan)):
-        make = _makers(times, steps, sent, tables)
+        make = _makers(times, works, tables)
         peers = list(range(len(plan)))
         moves = exchange(policy, steps, sent, torch, rank, peers, lambda _: (0,))
         parts = np.arange(len(sent.source))
         at = Placement(base, lambda *_: 0, parts, rank)
         more, base = lower(steps, rank, moves, make, at)
         stamps += more
-    ends = zip(steps.rank[sent.source].tolist(), steps.rank[sent.target].tolist(), strict=True)
-    work = tables.works.of([_message(a, b) for a, b in ends])
-    return assemble(stamps, tables, work, {}, {})
+    return assemble(stamps, tables, tables.works.of(works), {}, {})
 
 
-def _message(source: int, target: int) -> Communication:
-    return Communication("p2p", 1.0, (source, target), "pp")
+def _message(steps: Steps, sent: Messages, k: int, hops: Sequence[float] | None) -> Communication:
+    source, target = sent.source[k], sent.target[k]
+    size = hops[min(steps.stage[source], steps.stage[target])] if hops else 1.0
+    return Communication("p2p", size, (int(steps.rank[source]), int(steps.rank[target])), "pp")
 
 
-def _makers(times: Times, steps: Steps, sent: Messages, tables: Tables) -> Makers:
+def _makers(times: Times, works: Sequence[Communication], tables: Tables) -> Makers:
     made: dict[object, Template] = {}
     empty = place([], lambda _: (), tables).template
 
@@ -211,10 +224,8 @@ def _makers(times: Times, steps: Steps, sent: Messages, tables: Tables) -> Maker
         return made[variant]
 
     def move(name: str, stream: str, message: int, waits: int, parts: int) -> Template:
-        ends = (steps.rank[sent.source[message]], steps.rank[sent.target[message]])
         phase = exchange_phase(name)
-        work = _message(int(ends[0]), int(ends[1]))
-        return exchange_template(name, stream, phase, work, waits, parts, tables)
+        return exchange_template(name, stream, phase, works[message], waits, parts, tables)
 
     return Makers(step, move, lambda _: empty, lambda _: empty)
 

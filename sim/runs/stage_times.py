@@ -10,8 +10,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
-from schedules import Plan, load
+from schedules import Plan, load, options
 from schedules.input_error import InputError
 from schedules.times import Seconds
 from sim import strategies
@@ -62,8 +63,13 @@ def stage_seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
     """Return F, I, W and p2p in seconds: one number if all stages are alike, else one for each.
 
     The first stage has the embedding and the last one the head. Stages with the same layers and the
-    same of these ends are simulated once, and jobs that differ in plan and buckets alone, too.
+    same of these ends are simulated once, and jobs that differ in plan and buckets alone, too. p2p
+    is that of a message between neighbouring stages, one for each boundary if they are not alike.
     """
+    return {**_known_seconds(job, cluster), "p2p": _hops(job, cluster)}
+
+
+def _known_seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
     if job.parallelism.strategy:  # a file that may change
         return _seconds(job, cluster)
     whole = replace(
@@ -85,7 +91,7 @@ def _seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
     seconds: dict[str, Seconds] = {**known[kinds[0]]}
     if len(known) > 1:
         seconds = {phase: [known[kind][phase] for kind in kinds] for phase in "FIW"}
-    return {**seconds, "p2p": _hop(job, cluster)}
+    return seconds
 
 
 def _of_stage(job: Job, cluster: Cluster, s: int) -> dict[str, float]:
@@ -93,13 +99,31 @@ def _of_stage(job: Job, cluster: Cluster, s: int) -> dict[str, float]:
     return {kind: ran[kind].seconds for kind in "FIW"}
 
 
-def _hop(job: Job, cluster: Cluster) -> float:
-    """Return the seconds of a message between the first two ranks of the pipeline."""
-    line = job.ranks[0, 0, 0]
-    if len(line) == 1:
+def _hops(job: Job, cluster: Cluster) -> Seconds:
+    """Return the seconds of a message across each boundary between stages, the slower way.
+
+    That is on an empty network, between ranks of the first replica; 0 where one rank has both.
+    """
+    line = [int(rank) for rank in job.ranks[0, 0, 0]]
+    at = [line[q] for q in _places(job)]
+    ways = {(a, b): _hop(job, cluster, a, b) for a, b in {*pairwise(at), *pairwise(at[::-1])}}
+    hops = [max(ways[a, b], ways[b, a]) for a, b in pairwise(at)]
+    return hops if len({*hops}) > 1 else max(hops, default=0.0)
+
+
+def _places(job: Job) -> list[int]:
+    """Return the pipeline rank of each stage: round and round, or in a V where a rank has two."""
+    down = range(job.mesh.pp)
+    if job.stages == 2 * len(down) and "chunks" not in options(job.schedule.name):
+        return [*down, *reversed(down)]
+    return [s % len(down) for s in range(job.stages)]
+
+
+def _hop(job: Job, cluster: Cluster, source: int, target: int) -> float:
+    if source == target:
         return 0.0
-    ends = (int(line[0]), int(line[1]))
-    return alone(cluster, traffic(cluster, Communication("p2p", job.boundary_bytes, ends, "pp")))
+    message = Communication("p2p", job.boundary_bytes, (source, target), "pp")
+    return alone(cluster, traffic(cluster, message))
 
 
 def _alone(job: Job, dp: int) -> Job:

@@ -191,7 +191,9 @@ def test_list_says_what_a_choice_means(traincast):
     assert (interleaved["chunks"], interleaved["group"]) == (True, True)
     assert (plain["chunks"], plain["group"]) == (False, False)
     for name, row in rows["schedules"].items():
-        takes = [key for key in schedules.options(name) if key not in ("F", "I", "W", "p2p")]
+        takes = [
+            key for key in schedules.options(name) if key not in ("F", "I", "W", "p2p", "policy")
+        ]
         assert row["options"] == takes + ["times"] * schedules.takes_times(name)
     (line,) = [row for row in traincast("list", "schedules")[1].splitlines() if "pipedream" in row]
     assert "batch" in line

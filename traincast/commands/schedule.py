@@ -39,8 +39,8 @@ def command(
     times: Annotated[
         str,
         typer.Option(
-            help="Seconds of a stage's F, I and W (F=5/6/7: stage by stage), of a transfer (p2p), "
-            "and of a fused pair (FB)."
+            help="Seconds of a stage's F, I and W (F=5/6/7: stage by stage), of a transfer (p2p; "
+            "p2p=0/1: between each stage and the next), and of a fused pair (FB)."
         ),
     ] = "F=1,I=1,W=1,p2p=0",
     pair: Annotated[
@@ -70,7 +70,7 @@ def command(
         plan = orders.from_file(Path(name), asked, options, p2p)
         name = Path(name).name
     else:
-        plan = orders.of_name(name, asked, options, seconds)
+        plan = orders.of_name(name, asked, options, seconds, p2p)
     ran = legal_timeline(plan, seconds, policy, how)
     result = figures(plan, ran)
     with output.together(*filter(None, (csv, plot))) as temporaries:

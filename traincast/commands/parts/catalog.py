@@ -148,12 +148,13 @@ def _schedules() -> list[dict[str, Any]]:
 
 
 def _options(name: str) -> list[str]:
-    """Return what a schedule takes; seconds of F, I, W and p2p count as times.
+    """Return what a schedule takes; seconds of F, I, W and p2p, and its policy, count as times.
 
     >>> _options("zb_1p"), _options("pipedream")
-    (['memory', 'exact', 'times'], ['batch'])
+    (['memory', 'exact', 'objective', 'times'], ['batch'])
     """
-    takes = ("times" if key in TIMES else key for key in schedules.options(name))
+    given = (*TIMES, "policy")
+    takes = ("times" if key in given else key for key in schedules.options(name))
     return list(dict.fromkeys(sorted(takes, key=lambda key: key == "times")))
 
 

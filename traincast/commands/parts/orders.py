@@ -83,7 +83,11 @@ def from_file(path: Path, asked: Asked, options: Mapping[str, Any], p2p: str) ->
 
 
 def of_name(
-    name: str, asked: Asked, options: Mapping[str, Any], times: Mapping[str, Seconds]
+    name: str,
+    asked: Asked,
+    options: Mapping[str, Any],
+    times: Mapping[str, Seconds],
+    p2p: str = "direction",
 ) -> Plan:
     """Make the plan of a schedule; ranks and microbatches must be given.
 
@@ -106,7 +110,7 @@ def of_name(
     schedules.check(name, ranks, microbatches, **given)
     chunks = schedules.stages_per_rank(name, asked.chunks)
     staged(times, ranks * chunks)
-    return plan_of(name, ranks, microbatches, chunks, times, **some)
+    return plan_of(name, ranks, microbatches, chunks, times, p2p, **some)
 
 
 def options(texts: Sequence[str]) -> dict[str, Any]:
@@ -126,7 +130,8 @@ def options(texts: Sequence[str]) -> dict[str, Any]:
 
 def _typed(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options, each of which the schedule must have, with values of their types."""
-    elsewhere = {"chunks": "--chunks", **dict.fromkeys(("F", "I", "W", "p2p"), "--times")}
+    elsewhere = {"chunks": "--chunks", "policy": "--p2p"}
+    elsewhere |= dict.fromkeys(("F", "I", "W", "p2p"), "--times")
     takes = schedules.options(name)
     able = [key for key in takes if key not in elsewhere]
     function = schedules.load(name)
@@ -145,6 +150,11 @@ def _typed(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _one(key: str, value: object, types: tuple[type, ...]) -> None:
     """Raise InputError for a value of another type; a whole number is a number, true is not."""
+    if isinstance(types[0], str):  # the words of a Literal
+        if value not in types:
+            words = " or ".join(map(str, types))
+            raise InputError(f"--option {key} = {brief(value)} must be {words}")
+        return
     kind = types[0]
     fits = type(value) in (types if kind is not float else (float, int))
     if not fits or (isinstance(value, float) and not math.isfinite(value)):

@@ -109,7 +109,8 @@ def _values(text: str) -> list[str]:
 def times(text: str) -> dict[str, Seconds]:
     """Return the seconds per kind of step; the defaults are 1, 1, 1 and no time for transfers.
 
-    F, I and W may be given stage by stage. Raises InputError for what is no such time.
+    F, I and W may be given stage by stage, and p2p boundary by boundary. Raises InputError for what
+    is no such time.
 
     >>> times("F=5,I=4/4/6")
     {'F': 5.0, 'I': [4.0, 4.0, 6.0], 'W': 1.0, 'p2p': 0.0}
@@ -125,7 +126,7 @@ def times(text: str) -> dict[str, Seconds]:
             )
         if key in given:
             raise InputError(f"--times gives {key} twice; leave one of them out")
-        if len(seconds) > 1 and key not in "FIW":
+        if len(seconds) > 1 and key == "FB":
             raise InputError(f"--times takes one number for {key}, not {_brief(part)}")
         given.add(key)
         out[key] = seconds[0] if len(seconds) == 1 else seconds
@@ -133,12 +134,13 @@ def times(text: str) -> dict[str, Seconds]:
 
 
 def staged(times: Mapping[str, Seconds], stages: int) -> None:
-    """Raise InputError when a kind's times are not as many as the stages."""
+    """Raise InputError when a kind's times are not as many as the stages, or their boundaries."""
     for key, seconds in times.items():
-        if isinstance(seconds, Sequence) and len(seconds) != stages:
+        count, what = (stages - 1, "boundaries") if key == "p2p" else (stages, "stages")
+        if isinstance(seconds, Sequence) and len(seconds) != count:
             raise InputError(
-                f"--times gives {len(seconds)} numbers for {key}, but the pipeline has {stages} "
-                f"stages; give one for all, or one for each"
+                f"--times gives {len(seconds)} numbers for {key}, but the pipeline has {count} "
+                f"{what}; give one for all, or one for each"
             )
 
 
