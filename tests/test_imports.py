@@ -32,6 +32,7 @@ FLOORS = (
     "rewrites",
     "memory whatif perturbations",
     "runs plots",
+    "goodput",
     "search",
     "report",
 )

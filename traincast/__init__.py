@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sim.analysis import analyses as analyses
     from sim.engine import DeadlockError as DeadlockError
     from sim.engine import simulate as simulate
+    from sim.goodput.goodput import goodput as goodput
     from sim.graph import Builder as Builder
     from sim.graph import Fixed as Fixed
     from sim.graph import Graph as Graph
@@ -85,6 +86,7 @@ __all__ = [
     "cluster",
     "compare",
     "extend",
+    "goodput",
     "ideal",
     "load",
     "memory_curves",
@@ -119,6 +121,7 @@ _FROM = {
     "by_value": "sim.runs.compare:by_value",
     "sweep": "sim.runs.sweep:sweep",
     "search": "sim.search.search:search",
+    "goodput": "sim.goodput.goodput:goodput",
     "schedule": "sim.runs.schedule_run:simulate_schedule",
     "sharded_forward": "sim.runs.forward_run:sharded_forward",
     "cluster": "sim.machine.cluster:load",

@@ -20,6 +20,7 @@ from sim.plots.causes import causes
 from sim.plots.compare import timelines
 from sim.plots.curves import curves
 from sim.plots.frontier import Point, frontier
+from sim.plots.goodput import goodput
 from sim.plots.heat import heat
 from sim.plots.memory import memory
 from sim.plots.roofline import roofline
@@ -34,6 +35,7 @@ __all__ = [
     "causes",
     "curves",
     "frontier",
+    "goodput",
     "heat",
     "memory",
     "roofline",

@@ -14,6 +14,7 @@ import schedules
 from schedules.times import Seconds
 from sim import strategies
 from sim.keys.section import Section, unit
+from sim.recipe.goodput_sections import CheckpointSection, FailuresSection
 from sim.recipe.sections import (
     MOST_EXPERTS,
     Count,
@@ -336,6 +337,8 @@ class Recipe(Section):
     training: TrainingSection
     perturbations: list[PerturbationSection] = Field([])
     simulation: SimulationSection = SimulationSection.model_construct()
+    failures: FailuresSection = FailuresSection.model_construct()
+    checkpoint: CheckpointSection = CheckpointSection.model_construct()
 
     @property
     def architecture(self) -> "Model":

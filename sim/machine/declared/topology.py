@@ -12,6 +12,7 @@ from sim.machine.declared.values import (
     BySize,
     Count,
     Delay,
+    Dollars,
     Ratio,
     Shape,
     Share,
@@ -168,6 +169,24 @@ class CollectivesTable(Table):
     tree: _Protocols | None = None
 
 
+class StorageTable(Table):
+    """Where checkpoints go; what is not given does not limit them."""
+
+    write: Bandwidth | None = None
+    """bytes per second that the storage takes from all nodes"""
+    read: Bandwidth | None = None
+    """bytes per second that it gives to all nodes; write unless given"""
+    node: Bandwidth | None = None
+    """bytes per second that one node reaches, each way"""
+
+
+class PriceTable(Table):
+    """What the machine costs."""
+
+    gpu_hour: Dollars
+    """price of a GPU for an hour, with its part of the node, in USD"""
+
+
 class Topology(Table):
     """A machine, whole: what its file and the bases of it say."""
 
@@ -179,3 +198,5 @@ class Topology(Table):
     node: NodeTable
     fabric: FabricTable
     collectives: Annotated[CollectivesTable, Field(default_factory=CollectivesTable)]
+    storage: StorageTable | None = None
+    price: PriceTable | None = None

@@ -94,6 +94,7 @@ Bytes = Annotated[float, Quantity("B", 1e6, 1e18)]
 Delay = Annotated[float, Quantity("s", 0.0, 1e3)]
 Window = Annotated[float, Quantity("s", 1e-6, 1e3)]
 Watts = Annotated[float, Quantity("W", 1.0, 1e5)]
+Dollars = Annotated[float, Field(gt=0, le=1e6), unit("USD")]
 
 T = TypeVar("T")
 _Size = Annotated[str, Pattern("[1-9][0-9]{0,5}", "a head dimension, or a number of GPUs per node")]
