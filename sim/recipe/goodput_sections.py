@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sim.keys.section import Section
-from sim.keys.times import Factors, Interval, Mean, Rate, Time
+from sim.recipe.times import Factors, Interval, Mean, Rate, Time
 
 
 class SlowTable(Section):

@@ -9,10 +9,10 @@ import traincast as tc
 from sim.goodput import inputs, kinds
 from sim.goodput.kinds import Paths, State
 from sim.goodput.state import state
-from sim.keys.times import FORMULAS
 from sim.machine.topology import read
 from sim.recipe import recipe_file
 from sim.recipe.goodput_sections import CheckpointSection
+from sim.recipe.times import FORMULAS
 from sim.runs.run import job_of
 
 LLAMA = Path(__file__).parents[3] / "validation/goodput/llama3_405b_54_days.toml"
