@@ -79,7 +79,7 @@ def test_the_commands_of_readme_run(folder: Path) -> None:
     """In turn, over the recipe that the first writes and the traces that a run leaves."""
     text = (ROOT / "README.md").read_text()
     every = re.findall(r"^\| `(traincast \w+ [^`]+)`", text, re.MULTILINE)
-    assert len(every) == 10
+    assert len(every) == 12
     for line in every:
         command(line)
 

@@ -9,9 +9,11 @@ import typer
 
 from traincast.commands.parts.options import (
     AllowUnknown,
+    Gpus,
     Json,
     RecipeFile,
     Settings,
+    Topology,
     load,
     overrides,
     target,
@@ -33,6 +35,8 @@ def command(
         typer.Option(metavar="6s", help="Time of a step; unless given, it is simulated."),
     ] = None,
     runs: Annotated[int, typer.Option(metavar="N", help="Runs that are drawn and simulated.")] = 50,
+    topology: Topology = None,
+    gpus: Gpus = None,
     set_: Settings = None,
     allow_unknown: AllowUnknown = False,
     plot: Annotated[Path | None, target("FILE", "Draw where the time goes.")] = None,
@@ -42,7 +46,7 @@ def command(
 
     Say how long it takes, what it costs, and which interval between checkpoints is best.
     """
-    over = overrides(set_, allow_unknown)
+    over = overrides(set_, allow_unknown, topology, gpus)
     job = load(recipe, over)
     from sim.goodput.goodput import goodput
     from traincast.commands.parts import ignored, output, tables, training
