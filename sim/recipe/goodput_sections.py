@@ -20,8 +20,7 @@ class SlowTable(Section):
 
 
 class FailuresSection(Section):
-    """What fails, how often, and what it takes to go on; defaults are those of
-    sim/goodput/defaults.toml, with their sources."""
+    """What fails, how often, and what follows; sim/goodput/defaults.toml has the defaults."""
 
     gpu: Mean | None = None
     """mean time between failures of one GPU, such as 79000 h, or never"""

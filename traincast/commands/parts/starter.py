@@ -128,8 +128,8 @@ def text(data: dict[str, Any], folder: Path) -> str:
     more = {"model.sequence": _longest(data["model"], folder)}
     for name in SECTIONS:
         section = getattr(recipe, name)
-        lines = _lines(name, section, data.get(name, {}), more)
-        out += [f"# {section.__doc__}", f"[{name}]", *lines, ""]
+        lines = [*_lines(name, section, data.get(name, {}), more)]
+        out += [f"# {section.__doc__}", f"[{name}]", *lines, ""] if lines else []
     return "\n".join(out)
 
 
