@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sim.runs.schedule_run import ScheduleRun as ScheduleRun
     from sim.runs.schedule_run import simulate_schedule as schedule
     from sim.runs.sweep import sweep as sweep
+    from sim.runs.winner import why as why
     from sim.search.search import search as search
     from sim.timeline import Timeline as Timeline
     from traces.hta.files import write_rank_files as write_rank_files
@@ -105,6 +106,7 @@ __all__ = [
     "simulate",
     "sweep",
     "whatif",
+    "why",
     "write",
     "write_rank_files",
 ]
@@ -119,6 +121,7 @@ _FROM = {
     "compare": "sim.runs.compare:compare",
     "by_schedule": "sim.runs.compare:by_schedule",
     "by_value": "sim.runs.compare:by_value",
+    "why": "sim.runs.winner:why",
     "sweep": "sim.runs.sweep:sweep",
     "search": "sim.search.search:search",
     "goodput": "sim.goodput.goodput:goodput",
