@@ -10,8 +10,9 @@ from typing import Any
 
 from schedules.input_error import InputError
 from sim.files import read_text
-from sim.recipe.config_numbers import numbers, shown, windowed
+from sim.recipe.config_numbers import numbers, windowed
 from sim.recipe.families import NEAREST, family, names
+from sim.recipe.layer_lists import shown
 
 
 def hugging_face(path: Path) -> dict[str, Any]:

@@ -6,14 +6,13 @@ defaults. Each function raises InputError, in the file's words, for what is not 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from schedules.input_error import InputError
 from sim.model.kinds import kind_of
 from sim.recipe.families import ACTIVATION, MAY_BE_NULL
-from sim.recipe.layer_lists import MOST_LAYERS, kinds, shortest
+from sim.recipe.layer_lists import MOST_LAYERS, kinds, shortest, shown
 from sim.recipe.mixtures import EXPERT_KEYS
 
 Table = Mapping[str, Any]
@@ -34,15 +33,6 @@ def numbers(of: Table, stated: Table) -> dict[str, Any]:
 def windowed(of: Table) -> bool:
     """Return whether a family says which of its layers have a window."""
     return "window" in of.get("pattern", {})
-
-
-def shown(value: object) -> str:
-    """Return a value of the file as it is written there, or its beginning."""
-    try:
-        said = json.dumps(value)
-    except (ValueError, RecursionError):
-        return f"a {type(value).__name__} too long to show"
-    return said if len(said) <= 60 else f"{said[:57]}..."
 
 
 def _check_only(only: Mapping[str, list[object]], stated: Table) -> None:

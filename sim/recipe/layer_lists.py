@@ -38,6 +38,15 @@ def shortest(found: Sequence[str]) -> list[str]:
     return list(found[: next(periods, len(found))])
 
 
+def shown(value: object) -> str:
+    """Return a value of the file as it is written there, or its beginning."""
+    try:
+        said = json.dumps(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__} too long to show"
+    return said if len(said) <= 60 else f"{said[:57]}..."
+
+
 def _listed(of: Table, stated: Table, layers: int) -> list[str]:
     """Return the kinds of the first list that is given."""
     for key in of.get("lists", ()):
@@ -49,7 +58,7 @@ def _listed(of: Table, stated: Table, layers: int) -> list[str]:
         for word in said:
             if not isinstance(word, str | int) or str(word) not in known:
                 there = ", ".join(known)
-                raise InputError(f"{key} has {json.dumps(word)[:60]}; there are {there}")
+                raise InputError(f"{key} has {shown(word)}; there are {there}")
         return [known[str(word)] for word in said]
     return []
 
@@ -73,7 +82,7 @@ def _placed(found: Sequence[str], stated: Table, key: str, kind: str) -> list[st
     """Return the kinds with that of the layers that a key lists."""
     places = stated.get(key) or []
     if not isinstance(places, list) or not all(type(i) is int for i in places):
-        raise InputError(f"{key} = {json.dumps(places)[:60]} must be a list of whole numbers")
+        raise InputError(f"{key} = {shown(places)} must be a list of whole numbers")
     return [kind if i in set(places) else usual for i, usual in enumerate(found)]
 
 
@@ -81,7 +90,5 @@ def _whole(stated: Table, key: str | int, least: int) -> int:
     """Return a number that is given by its key or itself."""
     value = stated.get(key) if isinstance(key, str) else key
     if type(value) is not int or value < least:
-        raise InputError(
-            f"{key} = {json.dumps(value)[:60]} must be a whole number of {least} or more"
-        )
+        raise InputError(f"{key} = {shown(value)} must be a whole number of {least} or more")
     return value

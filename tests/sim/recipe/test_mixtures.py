@@ -175,6 +175,13 @@ def test_an_uneven_load_costs_little_where_all_experts_are_on_one_rank() -> None
     assert uneven != even
 
 
+def test_latent_attention_is_not_shared_by_context_parallel_ranks() -> None:
+    said = "parallelism.cp = 2 is not simulated yet with model.mla; it must be 1"
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        parse(model__mla=MLA, model__kv_heads=8, parallelism__cp=2)
+    assert parse(parallelism__cp=2).parallelism.cp == 2
+
+
 def test_latent_attention_runs() -> None:
     dense = {"model__experts": None, "model__topk": None, "model__expert_ffn": None}
     recipe = parse(
