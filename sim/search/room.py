@@ -60,7 +60,12 @@ def _held(job: Job, stage: int) -> float:
 
 
 def _besides(sketch: Sketch) -> float:
-    return outside(sketch.job.mesh, sketch.prices.cluster.gpu.costs.get("runtime"))
+    return besides(sketch.job, sketch.prices.cluster)
+
+
+def besides(job: Job, cluster: Cluster) -> float:
+    """Return the bytes that the process of a rank takes besides those of its step."""
+    return outside(job.mesh, cluster.gpu.costs.get("runtime"))
 
 
 def _kept(q: int, order: Lines, costs: Sequence[Cost]) -> float:

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from sim.builder.groups import Lane, group
 from sim.builder.job import Job
-from sim.builder.program import Collective, Item, Program, computes
+from sim.builder.program import WEIGHT_GRADIENT, Collective, Item, Program, computes
 from sim.builder.stage import stage_programs
 from sim.graph import Communication, Compute, Fixed
 from sim.machine.cluster import Cluster
@@ -200,10 +200,14 @@ def _busy(program: Program, of: Prices) -> float:
 
 
 def _most(program: Program) -> float:
-    """Return the most bytes that a program holds beyond those before it."""
+    """Return the most bytes that a program holds beyond those before it.
+
+    Weight gradients on their way are left out: where replicas split gradients there are none.
+    """
     now = most = 0.0
     for item in program:
-        now += fsum(memory.bytes for memory in item.memory if memory.at == "start")
+        mine = [memory for memory in item.memory if memory.category != WEIGHT_GRADIENT]
+        now += fsum(memory.bytes for memory in mine if memory.at == "start")
         most = max(most, now)
-        now += fsum(memory.bytes for memory in item.memory if memory.at != "start")
+        now += fsum(memory.bytes for memory in mine if memory.at != "start")
     return most

@@ -41,6 +41,13 @@ def command(
         str | None,
         typer.Option(metavar="TIME", help="Find the fewest --gpus whose step takes no longer."),
     ] = None,
+    largest: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Instead, the largest micro_batch, or context, with which a layout fits.",
+        ),
+    ] = None,
     budget: Annotated[int, typer.Option(metavar="N", help="Most steps to simulate.")] = 200,
     fix: Annotated[
         list[str] | None,
@@ -80,13 +87,18 @@ def command(
         output.picture(plot)
     common = overrides(set_, allow_unknown, topology)
     ignored.warn(recipe, common)
+    fixed = values.vary(fix or (), "--fix")
+    if largest:
+        most = found.largest(recipe, largest, found.numbers(gpus), fixed, common)
+        output.print_json(most._asdict()) if json else tables.say(found.fitting(most))
+        return
     with workers.on(backend, address), progress() as report:
         answer = searches.search(
             recipe,
             found.numbers(gpus),
             objective,
             budget,
-            values.vary(fix or (), "--fix"),
+            fixed,
             common,
             found.seconds(deadline),
             out,

@@ -10,9 +10,13 @@ from sim.analysis.words import cause_name
 from traincast.commands.parts import tables
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from matplotlib.figure import Figure
 
     from sim.search.found import Found, Row
+    from sim.search.largest import Largest
 
 
 def numbers(text: str | None) -> list[int] | None:
@@ -41,6 +45,30 @@ def seconds(text: str | None) -> float | None:
         return units.parse(text, "s")
     except ValueError:
         raise InputError(f"--deadline takes a time such as 5s, not {text[:60]!r}") from None
+
+
+def largest(
+    recipe: Path,
+    what: str,
+    gpus: list[int] | None,
+    fixed: Mapping[str, object],
+    common: Mapping[str, object],
+) -> Largest:
+    """Return the largest value with which a layout fits; refuse several numbers of GPUs."""
+    from sim.search.largest import largest as find
+
+    if gpus and len(gpus) > 1:
+        raise InputError("--largest takes one number of --gpus")
+    return find(recipe, what, gpus[0] if gpus else None, fixed, common)
+
+
+def fitting(of: Largest) -> str:
+    """Return a largest value in a sentence, with a layout that fits and its memory."""
+    from sim.search.found import name
+
+    layout = name({key: value for key, value in of.layout.items() if key != of.key})
+    held = f"{units.size(of.bytes)} of {units.size(of.capacity)}"
+    return f"{of.key} = {of.value:,} is the largest that fits: {held} with {layout}"
 
 
 def show(of: Found) -> None:
