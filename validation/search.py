@@ -24,8 +24,9 @@ from sim.runs.check import check
 from sim.runs.row import row
 from sim.runs.run import keeping, run
 from sim.search import room
-from sim.search.bound import Sketch, bound
+from sim.search.bound import bound
 from sim.search.search import search
+from sim.search.sketch import Sketch
 from sim.search.space import Layout, Space, space
 from sim.table import markdown
 from sim.table import table as lines

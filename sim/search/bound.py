@@ -17,7 +17,6 @@ perturbations may make kernels faster, there is no bound: it is 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from math import fsum
 from typing import NamedTuple
@@ -25,13 +24,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.builder.job import Job, without_plan
-from sim.machine.cluster import Cluster
+from sim.builder.job import Job
 from sim.recipe.recipe import Recipe
 from sim.runs.summary import between
-from sim.search.plans import KINDS, Lines, lines
+from sim.search.plans import KINDS, Lines
+from sim.search.prices import Prices
 from sim.search.replicas import Replicas
-from sim.search.stages import Cost, Look, Prices, alike, costs, looks, prices
+from sim.search.sketch import Sketch
+from sim.search.stages import Cost, alike
 
 Floats = NDArray[np.float64]
 SURE = 1.0 - 1e-9
@@ -47,26 +47,6 @@ class Stages(NamedTuple):
     def seconds(self) -> Floats:
         """Return the seconds of each kind of step of each stage, shape (kinds, stages)."""
         return np.array([[of.seconds[kind] for of in self.costs] for kind in KINDS])
-
-
-class Sketch(NamedTuple):
-    """What is known of a layout without a simulation, for its bounds of time and of memory."""
-
-    recipe: Recipe
-    job: Job  # its plan says only which rank has which stages
-    order: Lines | None  # None where it depends on the times of stages
-    looks: Sequence[Look]
-    costs: Sequence[Cost]
-    prices: Prices
-
-    @classmethod
-    def of(cls, recipe: Recipe, cluster: Cluster) -> Sketch:
-        """Find it; raises InputError for an order that cannot run."""
-        job, order, of = without_plan(recipe), lines(recipe), prices(cluster)
-        if order is not None:
-            job = replace(job, plan=order.skeleton)
-        each = looks(job)
-        return cls(recipe, job, order, each, costs(job, of, each), of)
 
 
 def bound(sketch: Sketch) -> float:

@@ -17,7 +17,8 @@ from sim.builder.strategies.data import DataParallel
 from sim.builder.strategies.optimizer import Tail, tail, zero_gradients
 from sim.model.sizes import BYTES, Parameters
 from sim.search.plans import KINDS, Lines
-from sim.search.stages import Look, Prices
+from sim.search.prices import Prices
+from sim.search.stages import Look
 
 
 class Replicas:

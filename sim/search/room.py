@@ -23,8 +23,9 @@ from sim.recipe.recipe import Recipe
 from sim.runs.fold import candidates
 from sim.runs.run import build, job_of
 from sim.runs.untimed_figures import memory
-from sim.search.bound import SURE, Sketch
+from sim.search.bound import SURE
 from sim.search.plans import KINDS, Lines
+from sim.search.sketch import Sketch
 from sim.search.stages import Cost, alike
 
 FREED = np.array([1.0, -1.0, -0.5, -0.5])

@@ -11,8 +11,9 @@ from sim.recipe.recipe import Recipe
 from sim.runs.row import with_causes
 from sim.runs.run import keeping, run
 from sim.search import room
-from sim.search.bound import Sketch, bound, loosest
+from sim.search.bound import bound, loosest
 from sim.search.objective import joules
+from sim.search.sketch import Sketch
 from sim.search.space import Layout, Space
 
 Row = dict[str, Any]

@@ -19,10 +19,12 @@ from sim.runs.row import row
 from sim.runs.run import run
 from sim.runs.shared import cluster_of
 from sim.search import room
-from sim.search.bound import Sketch, Stages, Way, _behind, _kernels, bound
+from sim.search.bound import Stages, Way, _behind, _kernels, bound
 from sim.search.plans import lines
+from sim.search.prices import prices
+from sim.search.sketch import Sketch
 from sim.search.space import space
-from sim.search.stages import Cost, costs, looks, prices, span
+from sim.search.stages import Cost, costs, looks, span
 
 DENSE = """
 [model]
