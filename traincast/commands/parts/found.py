@@ -42,7 +42,7 @@ def seconds(text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        return units.parse(text, "s")
+        return units.duration(text)
     except ValueError:
         raise InputError(f"--deadline takes a time such as 5s, not {text[:60]!r}") from None
 
