@@ -31,7 +31,7 @@ from sim.search.space import Layout, Space, space
 from sim.table import markdown
 from sim.table import table as lines
 
-LAYOUTS, SPACES, MOST, GPUS = 2000, 20, 200, 16
+LAYOUTS, SPACES, LEAST, MOST, GPUS = 2000, 20, 20, 200, 16
 SMALL = {"layers": 8, "hidden": 1024, "heads": 16, "vocab": 32000, "sequence": 2048}
 EXPERTS = {"experts": 8, "topk": 2, "expert_ffn": 512}
 JOBS: dict[str, tuple[dict[str, Any], str]] = {
@@ -114,20 +114,21 @@ def _tried(name: str, of: Space, recipe: Recipe) -> Tried:
     return Tried(name, bound(sketch) / found["step_time_s"], room.least(sketch) / held)
 
 
-def spaces(folder: Path, count: int = SPACES) -> list[Answered]:
+def spaces(folder: Path, which: Sequence[int] = range(SPACES)) -> list[Answered]:
     """Compare the answers of searches with those of simulating every layout."""
-    out, random = list[Answered](), Random(1)
-    names = list(JOBS)
-    while len(out) < count:
-        name = names[len(out) % len(names)]
-        model, topology = JOBS[name]
-        gpus = random.choice((2, 4, 8))
-        path = written(folder, model, topology, 16)
+    return [_drawn_space(folder, k) for k in which]
+
+
+def _drawn_space(folder: Path, k: int) -> Answered:
+    """Draw the k-th space until it has a number of layouts that all can be simulated."""
+    random, name = Random(k), list(JOBS)[k % len(JOBS)]
+    model, topology = JOBS[name]
+    while True:
+        path, gpus = written(folder, model, topology, 16), random.choice((2, 4, 8))
         of = space(path, gpus, _fixed(random))
         legal = [m for g in of.groups() for m in of.members(g) if of.legal(m)]
-        if 20 <= len(legal) <= MOST:
-            out.append(_answered(name, path, of, legal))
-    return out
+        if LEAST <= len(legal) <= MOST:
+            return _answered(name, path, of, legal)
 
 
 def _fixed(random: Random) -> dict[str, list[Any]]:
