@@ -97,8 +97,10 @@ LONG = {
     ),
     "1f1b and tp": ((slow(5),), {"pp": 2, "tp": 2, "sp": True, "schedule": PIPELINE, "batch": 8}),
     "experts": ((slow(5),), {"ep": 4, "model": EXPERTS}),
-    "1f1b, a pause": (({"rank": 5, "stall": "5 ms"},), {"pp": 4, "schedule": PIPELINE,
-        "model": {"layers": 4}}),
+    "1f1b, a pause": (
+        ({"rank": 5, "stall": "5 ms"},), {"pp": 4, "p2p": "direction", "schedule": PIPELINE,
+        "model": {"layers": 4}},
+    ),
     "a host that pauses": (
         ({"rank": 5, "stall": "10 ms"},), {"overlap_grad_reduce": True,
         "simulation": {"host": True}},
