@@ -111,7 +111,11 @@ def long(value: float) -> str:
 
     >>> long(4665600.0), long(11_137.0), long(90.0), long(6.2)
     ('54.0 days', '3.09 h', '1.5 min', '6.2 s')
+    >>> long(1e300)
+    '1.16e+295 days'
     """
+    if value >= 1e12:
+        return f"{value / _LONG['d']:.3g} days"
     for least, scale, form in ((172_800, "d", ".1f"), (7_200, "h", ".2f"), (60, "min", ".1f")):
         if value >= least:
             return f"{value / _LONG[scale]:{form}} {'days' if scale == 'd' else scale}"

@@ -13,6 +13,10 @@ from sim.goodput.pace import Costs, Pace
 MOST = 50.0
 """The most mean times between failures that are looked at as an interval; e^50 repeats save it."""
 
+LATEST = 700.0
+"""Mean times between failures until a checkpoint is safe from which on it never will be: e^700 is
+nearly the largest number."""
+
 
 def young(stall: float, mtbf: float) -> float:
     """Return the seconds of work between checkpoints of ``stall`` seconds by Young (1974).
@@ -60,6 +64,8 @@ def _saved(pace: Pace, mtbf: float) -> tuple[float, float]:
     if mtbf == inf:
         return cycle, work
     late = work + costs.stall + costs.settle
+    if late > LATEST * mtbf:
+        return inf, work
     return -mtbf * expm1(-cycle / mtbf) * exp(late / mtbf), work
 
 
@@ -70,7 +76,7 @@ def best(steps: int, step: float, costs: Costs, mtbf: float) -> int:
     """
     low, high = 1, steps
     if mtbf < inf:
-        high = max(1, min(steps, int(MOST * mtbf / step)))
+        high = max(1, int(min(steps, MOST * mtbf / step)))
 
     def cost(interval: int) -> float:
         each, work = _saved(Pace(steps, step, interval, costs), mtbf)

@@ -55,6 +55,7 @@ def goodput(
     of = Question(recipe, spec, wanted, step, kinds.costs(kind, bytes_, ways), faults)
     intervals = intervals_of(of)
     _possible(of, {*intervals.values()}, runs)
+    _few_spells(of, {*intervals.values()}, runs)
     found = {}
     for k, interval in enumerate(sorted({*intervals.values()})):
         report("simulating failures", k, len({*intervals.values()}))
@@ -72,6 +73,19 @@ def _step(recipe: Recipe, given: str | float | None, report: Report) -> tuple[Jo
     if not 0.0 < step < inf:
         raise InputError(f"a step of {step:g} s is not a time above 0")
     return job_of(recipe), step
+
+
+def _few_spells(of: Question, intervals: set[int], runs: int) -> None:
+    """Raise InputError if more spells of slow nodes would come than can be simulated."""
+    if slow := of.faults.slow:
+        share = min(1.0, slow.lasts / slow.between)
+        longer = 1.0 + share * (max(slow.factors) - 1.0)
+        most = longer * max(map(of.expected, intervals)) / slow.between * runs
+        if max(most, slow.lasts / slow.between) > MOST_FAILURES:
+            raise InputError(
+                f"a node of the job turns slow every {units.long(slow.between)}, which is too "
+                "often to simulate; lengthen failures.slow.between, or ask for fewer tokens or runs"
+            )
 
 
 def _possible(of: Question, intervals: set[int], runs: int) -> None:

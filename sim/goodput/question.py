@@ -69,4 +69,4 @@ def intervals_of(of: Question) -> dict[str, int]:
 
 
 def _steps(of: Question, seconds: float) -> int:
-    return min(max(1, round(seconds / of.step)), of.steps)
+    return max(1, round(min(seconds / of.step, of.steps)))

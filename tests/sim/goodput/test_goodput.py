@@ -177,6 +177,13 @@ def test_command_and_python_agree(recipe, traincast, tmp_path):
             "failures.job and failures.gpu are both given",
         ),
         (["--steps", "500", "--set", "failures.job=1 s"], "too many failures to simulate"),
+        (["--steps", "500", "--set", "failures.job=1e-320 h"], "the job fails every 0 s"),
+        (["--steps", "500", "--step-time", "1e300s"], "saves every 1.16e+295 days, which are too"),
+        (["--steps", "500", "--set", "checkpoint.write=1e-300 GB/s"], "too many failures"),
+        (
+            ["--steps", "500", "--set", "failures.slow={between='1 ns', lasts='1 h', factors=[2]}"],
+            "which is too often to simulate; lengthen failures.slow.between",
+        ),
         (["--steps", "1", "--plot", "x.gif7"], "no picture format"),
     ],
 )
