@@ -25,7 +25,7 @@ def tables(path: Path) -> dict[str, Any]:
     Raises InputError for a file that cannot be read, and for a name that is neither.
     """
     text = str(path)
-    if not os.path.lexists(path) and text == path.name and not path.suffix:
+    if not os.path.lexists(path) and text == path.name and not path.suffix[1:2].isalpha():
         presets.preset(text, "or the file of a recipe, a script or a configuration")
         return {"model": {"preset": text}}
     if path.suffix in SUFFIXES:

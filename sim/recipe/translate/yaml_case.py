@@ -31,12 +31,22 @@ def of_yaml(text: str, where: str) -> Flags:
         found = yaml.load(text, _Texts)
     except yaml.YAMLError as error:
         raise InputError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise InputError(f"{where} nests its tables too deeply to be read") from None
     table = found.get("MODEL_ARGS") if isinstance(found, dict) else None
     if not isinstance(table, dict):
         raise InputError(f"{where} has no MODEL_ARGS with flags under it")
     if other := next((key for key in table if not str(key).startswith("--")), None):
         raise InputError(f"{where}: {brief(other)} is not a flag of Megatron-LM's scripts")
+    if nested := next((flag for flag, said in table.items() if _nests(said)), None):
+        raise InputError(f"{where}: {nested} must be a value or a list of values, without tables")
     return of_table({flag: _value(said) for flag, said in table.items()}, where)
+
+
+def _nests(said: Any) -> bool:
+    return isinstance(said, dict) or (
+        isinstance(said, list) and any(isinstance(one, list | dict) for one in said)
+    )
 
 
 def _value(said: Any) -> object:

@@ -56,6 +56,8 @@ def test_a_presets_name_is_a_recipe(traincast) -> None:  # type: ignore[no-untyp
     ("line", "said"),
     [
         (["llama3-9b"], "no model preset 'llama3-9b'; did you mean llama3-8b?"),
+        (["gpt-1.5b"], "the section [cluster] is missing"),
+        ([""], "an empty path names no file"),
         (["llama3-8b"], "the section [cluster] is missing; --topology dgx_h100 --gpus 8 would do"),
         (["llama3-8b", "--gpus", "8"], "cluster.topology is missing; --topology dgx_h100 would do"),
         (["llama3-8b", "--gpus", "8", "--topology", "dgx_h100"],

@@ -116,6 +116,9 @@ TEST_TYPE: regular
     ("text", "said"),
     [
         ("A: 1\n", "m.yaml has no MODEL_ARGS with flags under it"),
+        ("A: " + "[" * 999, "m.yaml nests its tables too deeply to be read"),
+        ("A: &a [1]\nMODEL_ARGS: {--x: [*a, *a]}",
+         "m.yaml: --x must be a value or a list of values, without tables"),
         ("MODEL_ARGS:\n  - x\n", "m.yaml has no MODEL_ARGS with flags under it"),
         ("MODEL_ARGS:\n  trainer.x: 1\n",
          'm.yaml: "trainer.x" is not a flag of Megatron-LM\'s scripts'),
