@@ -97,14 +97,22 @@ def parse(
     >>> recipe.parallelism.dp, recipe.microbatches, recipe.model.ffn
     (16, 2, 24576)
     """
-    named, _ = translate.merge(_put(data, overrides or {}), folder)
-    over = {key: value for key, value in (overrides or {}).items() if key != translate.ALLOW}
-    written = _validate(_put(named, switches.follow(over)))
-    _simulated(written)
-    recipe = _complete(written, folder)
+    said = written(data, folder, overrides or {})
+    _simulated(said)
+    recipe = _complete(said, folder)
     legality.check(recipe)
     order_file.check(recipe)
     return recipe
+
+
+def written(data: Mapping[str, Any], folder: Path, overrides: Mapping[str, object]) -> Recipe:
+    """Return what a recipe says, without what follows from it; some of it may be no legal job.
+
+    Raises InputError for an unknown key, and for a value that its key never takes.
+    """
+    named, _ = translate.merge(_put(data, overrides), folder)
+    over = {key: value for key, value in overrides.items() if key != translate.ALLOW}
+    return _validate(_put(named, switches.follow(over)))
 
 
 def dump(recipe: Recipe) -> str:

@@ -49,6 +49,8 @@ def on(backend: str | None, address: str | None = None) -> AbstractContextManage
         return nullcontext()
     if backend not in BACKENDS:
         raise InputError(f"--backend is {' or '.join(BACKENDS)}, not {backend!r}")
+    if address == "":
+        raise InputError("--address is empty; give HOST:PORT, or leave it out")
     return _connected(backend, address)
 
 

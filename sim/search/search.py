@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import inf, nextafter
 from pathlib import Path
 
+import pyarrow as pa
+
 from schedules.input_error import InputError
 from sim import units
 from sim.files import alone
@@ -55,7 +57,6 @@ def search(
     if out is None:
         return _found(made, deadline)
     file = Path(out) / FILE
-    file.parent.mkdir(parents=True, exist_ok=True)
     with alone(file):
         return _into(file, made, deadline)
 
@@ -82,14 +83,20 @@ def _into(file: Path, made: Search, deadline: float | None) -> Found:
     first = next(iter(made.spaces.values()))
     columns = table.schema(first, table.identity([*made.spaces.values()], made.objective.name))
     made.known = table.known(file, columns)
-    made.save = lambda search: table.save(file, search.known, columns)
+    made.save = lambda search: _keep(file, search, columns)
     try:
         found = _found(made, deadline)
     except BaseException:
-        table.save(file, made.known, columns)
+        _keep(file, made, columns)
         raise
     table.write(file, found.rows, columns)
     return found
+
+
+def _keep(file: Path, search: Search, columns: pa.Schema) -> None:
+    """Write what has been tried, from which the search goes on; nothing makes no file."""
+    if search.known:
+        table.save(file, search.known, columns)
 
 
 def _found(made: Search, deadline: float | None) -> Found:

@@ -32,6 +32,8 @@ SPLIT = (
     "training.micro_batch",
 )  # fmt: skip
 """The keys that layouts of one group have in common."""
+NEEDED = (*DEGREES, "parallelism.zero", "training.micro_batch", "schedule.name")
+"""The keys that no layout leaves out."""
 INSIDE = (
     "schedule.name", "schedule.chunks", "schedule.layers_per_stage", "training.recompute",
     "training.offload",
@@ -161,9 +163,21 @@ def space(
         section, _, name = key.partition(".")
         if name not in SECTIONS.get(section, ()):
             raise InputError(unknown(key))
+        if section in ("model", "cluster") or key == "training.global_batch":
+            raise InputError(f"a search keeps the recipe's {key}; replace it there, or with --set")
     known = set(common or {}) & set(given or {})
     if known:
         raise InputError(f"{min(known)} is both set and varied; leave one of them out")
     folder = path.parent.resolve()
     made = Space(recipe_file.read(path), folder, gpus, dict(given or {}), dict(common or {}))
+    _takes(made)
     return replace(made, machine=repr(read(made.base.cluster.topology)))
+
+
+def _takes(of: Space) -> None:
+    """Raise InputError for a value that its key never takes, or one that a layout must state."""
+    for key, values in of.given.items():
+        if key in NEEDED and None in values:
+            raise InputError(f"every layout needs a value of {key}; give those to try, not none")
+        for value in values:
+            recipe_file.written(of.data, of.folder, {"cluster.gpus": 1, **of.common, key: value})

@@ -55,8 +55,19 @@ def test_the_command_answers_in_text_and_json_and_writes_the_table(traincast, tm
         (["--fix", "tp"], "--fix takes KEY=V1,V2, such as parallelism.tp=4,8, not 'tp'"),
         (["--fix", "parallelism.tq=1"], "unknown key parallelism.tq"),
         (["--budget", "0"], "a budget of 0 simulates nothing; it must be at least 1"),
-        (["--jobs", "0"], "--jobs takes a number of processes"),
+        (["--jobs", "0"], "--jobs takes a number of processes from 1 to 1,024, or -1, not 0"),
+        (["--jobs", "100000000"], "--jobs takes a number of processes from 1 to 1,024"),
         (["--gpus", "7"], "no layout on 7 GPUs is legal"),
+        (["--fix", "parallelism.tp=2,0"], "parallelism.tp = 0 must be at least 1"),
+        (["--fix", "parallelism.tp=1,"], "every layout needs a value of parallelism.tp"),
+        (["--fix", "training.recompute=maybe"], "must be 'none', 'selective' or 'full'"),
+        (["--fix", "training.global_batch=16"], "a search keeps the recipe's training.global_"),
+        (["--fix", "cluster.gpus=4"], "a search keeps the recipe's cluster.gpus"),
+        (["--fix", "parallelism.tp=1", "--fix", "parallelism.tp=2"], "parallelism.tp twice"),
+        (["--largest", ""], "no largest ''; there are micro_batch, context"),
+        (["--largest", "context", "--deadline", "5s"], "leave --deadline out"),
+        (["--topology", ""], "cluster.topology is empty"),
+        (["--backend", "dask", "--address", ""], "--address is empty; give HOST:PORT, or leave"),
     ],
 )
 def test_what_cannot_be_searched_is_one_sentence(
@@ -64,7 +75,9 @@ def test_what_cannot_be_searched_is_one_sentence(
 ) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(TEXT)
-    code, shown, why = traincast("search", recipe, *given)
+    out = [] if "--largest" in given else ["--out", tmp_path / "found"]
+    code, shown, why = traincast("search", recipe, *given, *out)
     assert (code, shown) == (2, "")
+    assert [*tmp_path.iterdir()] == [recipe]
     assert said in why
     assert why.count("\n") == 1

@@ -18,6 +18,7 @@ from traincast.commands.parts.options import (
     Settings,
     Topology,
     overrides,
+    processes,
     target,
 )
 
@@ -77,8 +78,11 @@ def command(
     from traincast.commands.parts import decision, found, ignored, output, tables, values
     from traincast.commands.parts.progress import progress
 
-    if jobs == 0:
-        raise InputError("--jobs takes a number of processes such as 4, or -1, not 0")
+    processes(jobs)
+    if largest is not None:
+        given = {"--deadline": deadline, "--out": out, "--plot": plot, "--backend": backend}
+        if other := next((name for name, value in given.items() if value is not None), None):
+            raise InputError(f"--largest simulates nothing; leave {other} out")
     if out:
         output.writable(out)
         for name in (decision.PAGE, decision.FRONTIER, decision.WHY):
@@ -88,7 +92,7 @@ def command(
     common = overrides(set_, allow_unknown, topology)
     ignored.warn(recipe, common)
     fixed = values.vary(fix or (), "--fix")
-    if largest:
+    if largest is not None:
         most = found.largest(recipe, largest, found.numbers(gpus), fixed, common)
         output.print_json(most._asdict()) if json else tables.say(found.fitting(most))
         return

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from schedules.input_error import InputError
 from traincast.commands.parts.options import (
     Address,
     AllowUnknown,
@@ -19,6 +18,7 @@ from traincast.commands.parts.options import (
     Settings,
     Topology,
     overrides,
+    processes,
     target,
 )
 
@@ -59,8 +59,7 @@ def command(
 
     chosen = values.vary(vary)
     along = sweeping.axis(chosen, x) if plot or x else ""
-    if jobs == 0:
-        raise InputError("--jobs takes a number of processes such as 4, or -1, not 0")
+    processes(jobs)
     output.replaceable(out)
     if plot:
         output.picture(plot)

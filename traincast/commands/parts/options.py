@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from schedules.input_error import InputError
+
 if TYPE_CHECKING:
     from sim.recipe.recipe import Recipe
+
+
+MOST_JOBS = 1024
 
 
 def path(text: str) -> Path:
@@ -27,6 +32,7 @@ def target(metavar: str, about: str) -> Any:
 RecipeFile = Annotated[
     Path,
     typer.Argument(
+        parser=path,
         help="Recipe (TOML), or what becomes one: a Megatron-LM script or YAML, a torchtitan "
         "configuration, a config.json, the name of a preset.",
         metavar="RECIPE",
@@ -84,6 +90,15 @@ Address = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
+def processes(jobs: int) -> int:
+    """Return a number of ``--jobs``; refuse one of which no processes can be started."""
+    if not (jobs == -1 or 1 <= jobs <= MOST_JOBS):
+        raise InputError(
+            f"--jobs takes a number of processes from 1 to {MOST_JOBS:,}, or -1, not {jobs}"
+        )
+    return jobs
+
+
 def overrides(
     settings: list[str] | None,
     allow_unknown: bool,
@@ -97,7 +112,7 @@ def overrides(
     from sim.recipe import recipe_file
 
     found = dict(recipe_file.setting(text) for text in settings or ())
-    if topology:
+    if topology is not None:
         is_file = "/" in topology or topology.endswith(".toml")
         found["cluster.topology"] = str(Path(topology).absolute()) if is_file else topology
     if gpus is not None:

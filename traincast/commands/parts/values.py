@@ -81,6 +81,8 @@ def vary(texts: Sequence[str], option: str = "--vary") -> dict[str, list[object]
             raise InputError(
                 f"{option} takes KEY=V1,V2, such as parallelism.tp=4,8, not {_brief(text)}"
             )
+        if key in out:
+            raise InputError(f"{option} gives {key} twice; name all its values in one {option}")
         out[key] = [recipe_file.setting(f"{key}={value}")[1] for value in _values(some)]
     return out
 
