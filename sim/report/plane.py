@@ -14,7 +14,7 @@ from sim import units
 from sim.plots.frontier import Point, best_of
 from sim.report.panel import short
 
-WIDE, HIGH, LEFT, BOTTOM = 760.0, 360.0, 62.0, 40.0
+WIDE, HIGH, LEFT, RIGHT, BOTTOM = 760.0, 360.0, 62.0, 30.0, 40.0
 Place = Callable[[float], float]
 
 
@@ -29,7 +29,7 @@ def plane(points: Sequence[Point], capacity: float | None = None, what: str = "m
     roof = [capacity] if capacity else []
     sizes = MaxNLocator(5).tick_values(*_around([p.bytes / 2**30 for p in points]
                                                + [size / 2**30 for size in roof]))  # fmt: skip
-    across, up = _scale(times, LEFT, WIDE - 12), _scale(sizes, HIGH - BOTTOM, 12)
+    across, up = _scale(times, LEFT, WIDE - RIGHT), _scale(sizes, HIGH - BOTTOM, 12)
     best = best_of(points)
     line = " ".join(f"{across(p.seconds):.1f},{up(p.bytes / 2**30):.1f}" for p in best)
     parts = [
@@ -62,7 +62,7 @@ def _axes(
     times: Sequence[float], sizes: Sequence[float], across: Place, up: Place, name: str
 ) -> list[str]:
     floor = HIGH - BOTTOM
-    out = [f'<path class="grid" d="M{LEFT} {up(s):.1f}H{WIDE - 12}"/>'
+    out = [f'<path class="grid" d="M{LEFT} {up(s):.1f}H{WIDE - RIGHT}"/>'
            f'<text x="{LEFT - 6}" y="{up(s) + 4:.1f}" text-anchor="end">{s:g}</text>'
            for s in sizes]  # fmt: skip
     out += [f'<path class="grid" d="M{across(t):.1f} {floor}V12"/>'
@@ -77,7 +77,7 @@ def _axes(
 
 def _limit(y: float, size: float) -> str:
     return (
-        f'<path class="limit" d="M{LEFT} {y:.1f}H{WIDE - 12}"/><text x="{WIDE - 16}" '
+        f'<path class="limit" d="M{LEFT} {y:.1f}H{WIDE - RIGHT}"/><text x="{WIDE - RIGHT - 4}" '
         f'y="{y - 5:.1f}" text-anchor="end">GPU: {units.size(size)}</text>'
     )
 

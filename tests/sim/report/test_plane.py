@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from sim.plots.frontier import Point
-from sim.report.plane import plane
+from sim.report.plane import WIDE, plane
 
 GIB = 2**30
 POINTS = [Point("a", 2.0, 20 * GIB), Point("<b> & c", 3.0, 10 * GIB), Point("d", 3.5, 15 * GIB)]
@@ -53,3 +53,11 @@ def test_the_limit_of_the_gpu_stands_above_what_fits() -> None:
 def test_one_point_and_none() -> None:
     assert len(places(svg(POINTS[:1]))) == 1
     assert plane([]) == ""
+
+
+def test_the_last_tick_of_short_times_is_not_cut_off() -> None:
+    """A digit is at most 8 wide in text of 13."""
+    drawn = plane([Point("a", 0.00055, 1e9), Point("b", 0.00074, 2e9)])
+    ticks = re.findall(r'<text x="([0-9.]+)"[^>]*"middle">(0\.[0-9]+)<', drawn)
+    assert len(ticks) > 3
+    assert all(float(x) + 8 * len(said) / 2 <= WIDE for x, said in ticks)
