@@ -73,10 +73,11 @@ def rows(folder: Path = SWEEP) -> list[dict[str, Any]]:
     """Return all rows; those that ran are put in the form of those that did not."""
     ran = json.loads((folder / "hf_ultrascale_h100.json").read_text())
     failed = json.loads((folder / "hf_ultrascale_h100_oom.json").read_text())
-    return [*map(_flat, ran), *failed]
+    return [*map(flat, ran), *failed]
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+def flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row that ran in the form of those that did not."""
     model, split = row["model"], row["parallelism"]
     return {
         "id": row["id"],
