@@ -16,7 +16,7 @@ MEASURED = [4.0, 1.0, 2.0, 3.0, 5.0]
 TABLES = [  # predicted: regret, whether the top three hold the second, which was fastest
     ([4.0, 1.0, 2.0, 3.0, 5.0], 0.0, True),
     ([1.0, 3.0, 2.0, 4.0, 5.0], 3.0, True),
-    ([2.0, 5.0, 1.0, 3.0, 4.0], 1.0, False),
+    ([2.0, 4.0, 1.0, 3.0, 5.0], 1.0, False),
     ([2.0, 2.0, 2.0, 3.0, 4.0], 3.0, True),  # of equals the first is chosen
 ]
 
