@@ -67,6 +67,20 @@ def test_a_checkpoint_has_14_bytes_per_parameter_however_it_is_split(recipe, lay
     assert 8 * of.gpu == of.node >= of.total * 8 / over["cluster.gpus"] * (1 - 1e-12)
 
 
+def test_a_tied_embedding_is_written_once_and_read_by_both_ends(recipe):
+    """GPT-2's sizes: two stages write what one does; 8 x 50,304 x 768 weights are read again."""
+    small = {"hidden": 768, "heads": 12, "layers": 4, "vocab": 50304, "tied": True, "ffn": 3072}
+    over = {**{f"model.{key}": value for key, value in small.items()}, "model.preset": None,
+            "model.gated": False, "model.sequence": 512, "parallelism.tp": 1,
+            "parallelism.zero": 0, "cluster.gpus": 16}  # fmt: skip
+    one, two = (
+        state(job_of(recipe_file.load(recipe, over | {"parallelism.pp": pp})), 8) for pp in (1, 2)
+    )
+    assert two.total == one.total
+    again = 8 * 14 * 50304 * 768
+    assert two.all_read == pytest.approx(one.all_read / 2 + again)
+
+
 def test_what_kinds_cost_by_hand():
     of = State(total=800.0, node=100.0, gpu=10.0, all_read=1600.0, node_reads=200.0, gpu_reads=20.0)
     ways = Paths(write=40.0, read=50.0, node=10.0, nics=25.0, host=5.0)
