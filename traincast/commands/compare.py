@@ -23,6 +23,20 @@ from traincast.commands.parts.options import (
 EXAMPLE = "Example: traincast compare recipe.toml --schedules all --out out"
 
 
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BYTES",
+        help="Give each way the largest micro-batch (same global batch) that fits, such as "
+        "80GB, or else the least recomputation.",
+    ),
+]
+Folder = Annotated[
+    Path | None,
+    target("DIR", "Write compare.html, compare.png, frontier.png and why.png here."),
+]
+
+
 def command(
     recipe: RecipeFile,
     names: Annotated[
@@ -37,20 +51,10 @@ def command(
     ] = None,
     topology: Topology = None,
     gpus: Gpus = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            metavar="BYTES",
-            help="Give each way the largest micro-batch (same global batch) that fits, such as "
-            "80GB, or else the least recomputation.",
-        ),
-    ] = None,
+    memory: Memory = None,
     set_: Settings = None,
     allow_unknown: AllowUnknown = False,
-    out: Annotated[
-        Path | None,
-        target("DIR", "Write compare.html, compare.png, frontier.png and why.png here."),
-    ] = None,
+    out: Folder = None,
     json: Json = False,
 ) -> None:
     """Run a recipe in several ways: a table, timelines on one axis, time against memory.

@@ -28,12 +28,33 @@ EXAMPLE = (
 )
 
 
+Numbers = Annotated[
+    str | None,
+    typer.Option(metavar="N1,N2", help="GPUs; of several the best; default: the recipe's."),
+]
+Largest = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Instead, the largest micro_batch, or context, with which a layout fits.",
+    ),
+]
+Fix = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=V1,V2",
+        help="Try only these values of a key; may be given several times. KEY= leaves it out.",
+    ),
+]
+Folder = Annotated[
+    Path | None,
+    target("DIR", "Write page, pictures and search.parquet, from which a search goes on, here."),
+]
+
+
 def command(
     recipe: RecipeFile,
-    gpus: Annotated[
-        str | None,
-        typer.Option(metavar="N1,N2", help="GPUs; of several the best; default: the recipe's."),
-    ] = None,
+    gpus: Numbers = None,
     objective: Annotated[
         str,
         typer.Option(metavar="NAME", help="step_time, tokens_per_dollar or energy."),
@@ -42,30 +63,13 @@ def command(
         str | None,
         typer.Option(metavar="TIME", help="Find the fewest --gpus whose step takes no longer."),
     ] = None,
-    largest: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Instead, the largest micro_batch, or context, with which a layout fits.",
-        ),
-    ] = None,
+    largest: Largest = None,
     budget: Annotated[int, typer.Option(metavar="N", help="Most steps to simulate.")] = 200,
-    fix: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=V1,V2",
-            help="Try only these values of a key; may be given several times. KEY= leaves it out.",
-        ),
-    ] = None,
+    fix: Fix = None,
     set_: Settings = None,
     topology: Topology = None,
     allow_unknown: AllowUnknown = False,
-    out: Annotated[
-        Path | None,
-        target(
-            "DIR", "Write page, pictures and search.parquet, from which a search goes on, here."
-        ),
-    ] = None,
+    out: Folder = None,
     plot: Annotated[Path | None, target("FILE", "Draw step time against memory.")] = None,
     jobs: Jobs = -1,
     backend: Backend = None,
