@@ -102,7 +102,7 @@ def test_what_families_hold_in_the_results_is_of_their_rows():
         inside.setdefault(family[name], []).append((low < measured < high, low <= measured <= high))
     for name, hits in inside.items():
         said = re.search(
-            rf"^\| {re.escape(name)} \|(?: [^|]* \|){{5}} (\d+) % \|", text, re.MULTILINE
+            rf"^\| {re.escape(name)} \|(?: [^|]*\|){{5}} (\d+) % \|", text, re.MULTILINE
         )
         assert said is not None, name
         least, most = (round(100 * sum(of) / len(hits)) for of in zip(*hits, strict=True))
