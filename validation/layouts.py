@@ -57,13 +57,14 @@ are medians over jobs, but for the largest.
 Where the choice is wrong:
 
 - On one node nearly always where the batch is 16 or less. There a step has few microbatches, and we
-  are a tenth too slow without a pipeline, but right with four stages. Nine of the 24 choices below
+  are a tenth too slow without a pipeline, but right with four stages. Eight of the 24 choices below
   have more stages than the fastest.
 - On several nodes of vTrain, most layouts with tp 2 or 4 and 16 replicas or more took 8 to 25 %
   longer than simulated, but those with tp 8 only 1 % in the median. Several groups of replicas
   share the ports of a node there.
-- In BigScience's runs a micro-batch of 1 or 2 took 3 to 61 % longer than simulated, one of 4 or 8
-  took 6 to 21 % longer. The runs had CUDA_LAUNCH_BLOCKING=1, which is not simulated.
+- With BigScience our choice is worse than one at random. A micro-batch of 1 or 2 took 3 to 61 %
+  longer there than simulated, one of 4 or 8 took 6 to 21 % longer. The runs had
+  CUDA_LAUNCH_BLOCKING=1, which is not simulated.
 - nanotron's steps on 64 GPUs and more took 2.4 to 5.9 times as long as simulated (medians of a
   job), single ones over 80 times. The sweep's own all-reduces reach 458 GB/s on 8 GPUs, but 94 on
   64 and 26 on 256 (medians), far below what `aws_p5` has. The ports are not set from them.
