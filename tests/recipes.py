@@ -50,3 +50,19 @@ def built(of: Recipe) -> Graph:
     """The graph that a run of it would simulate."""
     cluster = load(of.cluster.topology, of.cluster.gpus)
     return prepare(job_of(of, cluster), cluster)[1]
+
+
+SEARCHED = """
+[model]
+layers = 4
+hidden = 64
+heads = 4
+vocab = 512
+sequence = 4096
+[cluster]
+topology = "dgx_h100"
+gpus = 4
+[training]
+global_batch = 8
+"""
+"""A small job of 4 GPUs, whose layouts are searched."""

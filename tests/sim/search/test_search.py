@@ -12,20 +12,8 @@ from schedules.input_error import InputError
 from sim.search import searching, tried
 from sim.search.search import FILE, search
 from sim.search.space import space
+from tests.recipes import SEARCHED as MODEL
 
-MODEL = """
-[model]
-layers = 4
-hidden = 64
-heads = 4
-vocab = 512
-sequence = 4096
-[cluster]
-topology = "dgx_h100"
-gpus = 4
-[training]
-global_batch = 8
-"""
 FIX = {"parallelism.zero": 1, "parallelism.fsdp": None, "training.recompute": ["none", "full"],
        "schedule.name": ["one_f_one_b", "interleaved_1f1b"], "parallelism.cp": 1}  # fmt: skip
 

@@ -10,20 +10,8 @@ import pytest
 from schedules.input_error import InputError
 from sim.recipe import recipe_file
 from sim.search.space import INSIDE, SPLIT, space
+from tests.recipes import SEARCHED as MODEL
 
-MODEL = """
-[model]
-layers = 4
-hidden = 64
-heads = 4
-vocab = 512
-sequence = 4096
-[cluster]
-topology = "dgx_h100"
-gpus = 4
-[training]
-global_batch = 8
-"""
 MIXTURE = MODEL.replace("vocab", "ffn = 128\nexperts = 4\ntopk = 2\nexpert_ffn = 64\nvocab")
 
 
